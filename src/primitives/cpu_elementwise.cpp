@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "base/threads.h"
 #include "primitives/broadcast.h"
 #include "primitives/cpu.h"
@@ -6,6 +8,14 @@ namespace temper::primitives::cpu {
 namespace {
 
 constexpr int64_t kGrain = 1 << 15;
+
+// Of functions that call the mathematics library for each element.
+template <class F>
+constexpr int64_t grain_of() {
+  constexpr bool is_costly = std::is_same_v<F, Exp> || std::is_same_v<F, Log> || std::is_same_v<F, Sigmoid> ||
+                             std::is_same_v<F, Softplus>;
+  return is_costly ? 1 << 12 : kGrain;
+}
 
 // Calls body(out_index, a_index, b_index) for every element of the broadcast result, in order.
 template <class Body>
@@ -41,7 +51,7 @@ void unary(const Unary& function, const Tensor& x, const Tensor& y) {
   float* py = y.data<float>();
   std::visit(
       [&](auto f) {
-        parallel_ranges(x.numel(), kGrain, [=](int64_t begin, int64_t end) {
+        parallel_ranges(x.numel(), grain_of<decltype(f)>(), [=](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) py[i] = f.value(px[i]);
         });
       },

@@ -34,21 +34,46 @@ void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b
             k, n);
 }
 
+namespace {
+
+constexpr int64_t kSideBySide = 4;
+
+// Rows that are worth another thread, a multiple of those that are summed side by side.
+int64_t rows_at_once(int64_t width) {
+  constexpr int64_t kElements = 1 << 12;
+  return (kElements / std::max<int64_t>(width, 1) + kSideBySide) / kSideBySide * kSideBySide;
+}
+
+// Each row from its first number on; a sum waits for the one before, so some rows are summed side by side.
+template <int64_t kRows>
+void sum_rows_of(const float* x, int64_t width, float* y) {
+  double sums[kRows] = {};
+  for (int64_t i = 0; i < width; ++i)
+    for (int64_t r = 0; r < kRows; ++r) sums[r] += x[r * width + i];
+  for (int64_t r = 0; r < kRows; ++r) y[r] = static_cast<float>(sums[r]);
+}
+
+}  // namespace
+
 void sum_last(const Tensor& x, const Tensor& y) {
-  const int64_t width = x.dim(-1), rows = y.numel();
-  for (int64_t r = 0; r < rows; ++r) {
-    double sum = 0;
-    for (int64_t i = 0; i < width; ++i) sum += x.data<float>()[r * width + i];
-    y.data<float>()[r] = static_cast<float>(sum);
-  }
+  const int64_t width = x.dim(-1);
+  const float* const from = x.data<float>();
+  float* const to = y.data<float>();
+  parallel_ranges(y.numel(), rows_at_once(width), [&](int64_t begin, int64_t end) {
+    int64_t r = begin;
+    for (; r + kSideBySide <= end; r += kSideBySide)
+      sum_rows_of<kSideBySide>(from + r * width, width, to + r);
+    for (; r < end; ++r) sum_rows_of<1>(from + r * width, width, to + r);
+  });
 }
 
 void max_last(const Tensor& x, const Tensor& y) {
-  const int64_t width = x.dim(-1), rows = y.numel();
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = x.data<float>() + r * width;
-    y.data<float>()[r] = *std::max_element(row, row + width);
-  }
+  const int64_t width = x.dim(-1);
+  const float* const from = x.data<float>();
+  float* const to = y.data<float>();
+  parallel_ranges(y.numel(), rows_at_once(width), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) to[r] = *std::max_element(from + r * width, from + (r + 1) * width);
+  });
 }
 
 void spread_last(const Tensor& x, const Tensor& y) {

@@ -1,5 +1,6 @@
 #include "primitives/primitives.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/support/op_testing.h"
@@ -227,6 +228,25 @@ TEST(Primitives, Largest) {
         max_last(tape, tape.constant(Tensor::zeros({2, 0}, DType::kF32)));
       },
       "the largest of no values: [2, 0]");
+}
+
+// Side by side and on several threads: each row has the bits of a sum of its own.
+TEST(Primitives, SumsAndLargestOfManyRows) {
+  Tape tape(false);
+  for (const int64_t rows : {1, 3, 4, 37})
+    for (const int64_t width : {1, 300, 5000}) {
+      const Doubles values = normal(5, {rows, width});
+      const Tensor x = Tensor::from(std::vector<float>(values.begin(), values.end())).reshape({rows, width});
+      const Tensor sums = sum_last(tape, tape.constant(x)).value,
+                   most = max_last(tape, tape.constant(x)).value;
+      for (int64_t r = 0; r < rows; ++r) {
+        const float* const row = x.data<float>() + r * width;
+        double sum = 0;
+        for (int64_t i = 0; i < width; ++i) sum += row[i];
+        ASSERT_EQ(sums.data<float>()[r], static_cast<float>(sum)) << rows << ", " << width;
+        ASSERT_EQ(most.data<float>()[r], *std::max_element(row, row + width)) << rows << ", " << width;
+      }
+    }
 }
 
 }  // namespace

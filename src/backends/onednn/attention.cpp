@@ -42,26 +42,40 @@ void for_each_run(const Document& document, int64_t key, int64_t columns, const 
   }
 }
 
-void step_few(const Attention& op, const Task& task, int64_t key, const Scores& scores,
-              const Running& state) {
+// Rows that are read soon: pages lie anywhere, so that the processor does not foresee them.
+void fetch(const Block& rows, int64_t count, int64_t size) {
+  constexpr int64_t kLine = 64;
+  const int64_t step = rows.stride * size_of(rows.dtype), bytes = size * size_of(rows.dtype);
+  const auto* at = static_cast<const std::byte*>(rows.data);
+  for (int64_t row = 0; row < count; ++row, at += step)
+    for (int64_t byte = 0; byte < bytes; byte += kLine) __builtin_prefetch(at + byte);
+}
+
+// Of `next` keys behind those of the scores the keys are asked for.
+void step_few(const Attention& op, const Task& task, int64_t key, const Scores& scores, const Running& state,
+              int64_t next) {
   const int64_t value_dim = op.v.dim(2), dim = op.q.dim(2);
-  // Sums of short dots cost more than turning keys does.
+  // Each sum of a short dot by itself costs more than several together.
   constexpr int64_t kShort = 128;
   const bool tiles = op.k.dtype() == DType::kF32 && dim <= kShort && has_packed_tile(DType::kF32);
   for_each_run(task.document, key, scores.columns, [&](int64_t column, int64_t row, int64_t rows) {
     const Block keys = heads_at(op.k, row, task.kv_head);
+    fetch(heads_at(op.v, row, task.kv_head), rows, value_dim);
     if (tiles)
-      return packed_tile({.a = matrix_of(state.q),
-                          .b = transposed(matrix_of(keys)),
-                          .m = scores.rows,
-                          .n = rows,
-                          .k = dim,
-                          .c = scores.data + column,
-                          .stride = scores.stride},
-                         DType::kF32);
+      return short_dots({.a = matrix_of(state.q),
+                         .b = transposed(matrix_of(keys)),
+                         .m = scores.rows,
+                         .n = rows,
+                         .k = dim,
+                         .c = scores.data + column,
+                         .stride = scores.stride});
     dot_rows(state.q, scores.rows, keys, nullptr, dim, {}, {scores.data + column, DType::kF32, scores.stride},
              0, rows);
   });
+  if (next > 0)
+    for_each_run(task.document, key + scores.columns, next, [&](int64_t, int64_t row, int64_t rows) {
+      fetch(heads_at(op.k, row, task.kv_head), rows, dim);
+    });
   softmax_step(scores, state.largest, state.sum, state.y, value_dim);
   for_each_run(task.document, key, scores.columns, [&](int64_t column, int64_t row, int64_t rows) {
     Scores part = scores;
@@ -172,7 +186,7 @@ void run_task(const Attention& op, const Task& task, const Attention::Output& ou
     const int64_t columns = std::min(keys_at_once(task), end - key);
     const Scores part{scores, rows, columns, stride, position + 1 - key, group, op.window, op.scale};
     if (task.few) {
-      step_few(op, task, key, part, state);
+      step_few(op, task, key, part, state, std::min(keys_at_once(task), end - key - columns));
       continue;
     }
     const Block keys = tile_at(op.k, document, key, columns, task.kv_head, key_copy),

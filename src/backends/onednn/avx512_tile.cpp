@@ -8,6 +8,7 @@
 
 #include "backends/onednn/avx512_few_rows.h"
 #include "backends/onednn/avx512_pack.h"
+#include "backends/onednn/avx512_short_dots.h"
 #include "device/cpu_features.h"
 
 namespace temper::backends {
@@ -72,7 +73,8 @@ constexpr auto corners() {
 
 constexpr auto kFloatCorners = corners<Units::kFloats>(), kPairCorners = corners<Units::kPairs>();
 constexpr TileKernels kFloats{
-    kLanes, kVectors, 1, kDepth, kFloatCorners.data(), pack_float_panel, pack_float_rows, few_float_rows};
+    kLanes,         kVectors,        1, kDepth, kFloatCorners.data(), pack_float_panel, pack_float_rows,
+    few_float_rows, short_float_dots};
 constexpr TileKernels kPairs{kLanes,         kVectors,     2, kDepth, kPairCorners.data(), pack_pair_panel,
                              pack_pair_rows, few_pair_rows};
 

@@ -142,6 +142,12 @@ void packed_tile(const Tile& tile, DType products) {
   }
 }
 
+void short_dots(const Tile& tile) {
+  const TileKernels& kernels = kernels_for(DType::kF32);
+  if (kernels.short_dots == nullptr) return packed_tile(tile, DType::kF32);
+  kernels.short_dots({static_cast<const float*>(tile.a.data), tile.a.stride, 1}, tile);
+}
+
 PackedColumns::PackedColumns(DType products, int64_t k, int64_t columns)
     : kernels_(kernels_for(products)),
       k_(k),

@@ -16,6 +16,11 @@ bool has_packed_tile(DType products);
 void packed_tile(const Tile& tile, DType products);
 int64_t packed_workspace(const Tile& tile, DType products);  // bytes that it takes
 
+// c = a b without accumulating, for a few rows of float32 a and columns of float32 b that lie one behind the
+// other in memory, of at most 128 elements: in an order of sums of its own where that is faster. On the
+// calling thread.
+void short_dots(const Tile& tile);
+
 // b, packed once for many tiles.
 class PackedColumns {
  public:

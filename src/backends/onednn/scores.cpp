@@ -120,6 +120,8 @@ void mix_few(const Scores& weights, int64_t row, const T* values, int64_t stride
   int64_t d = 0;
   for (; d + 4 * width() <= dim; d += 4 * width())
     mix_some<kRows, 4>(weights, row, values + d, stride, to + d, dim, Whole());
+  for (; d + 2 * width() <= dim; d += 2 * width())
+    mix_some<kRows, 2>(weights, row, values + d, stride, to + d, dim, Whole());
   for (; d + width() <= dim; d += width())
     mix_some<kRows, 1>(weights, row, values + d, stride, to + d, dim, Whole());
   if (d < dim) mix_some<kRows, 1>(weights, row, values + d, stride, to + d, dim, Part{dim - d});

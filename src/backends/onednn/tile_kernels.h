@@ -43,6 +43,9 @@ struct TileKernels {
   // The tile, of few rows and a transposed b, which is read where it lies. a is packed for all of
   // k, which is added up in the same blocks of `depth`: the bits are those that the corners give.
   void (*few_rows)(const Rows& a, const Tile& tile);
+  // c = a b for float32 a and a transposed float32 b of short columns, both read where they lie. Sums have an
+  // order of their own, which k alone decides. Null: there is none that is faster than few_rows.
+  void (*short_dots)(const Rows& a, const Tile& tile) = nullptr;
 
   int64_t panel() const { return lanes * vectors; }
   int64_t units_in(int64_t size) const { return (size + elements - 1) / elements; }

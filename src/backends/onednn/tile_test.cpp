@@ -193,5 +193,40 @@ TEST(Tile, RowsAreAddedUpAlikeInAnyNumber) {
   }
 }
 
+// What is behind a row or a column is not read, what is beside c stays, and each row has the bits that it has
+// alone.
+TEST(Tile, ShortDots) {
+  if (!has_packed_tile(DType::kF32)) GTEST_SKIP() << "neither AVX-512 nor AVX2 on this processor";
+  const auto with_nan_behind = [](int64_t rows, int64_t k, uint64_t seed) {
+    const Tensor all = random_tensor({rows, k + 3}, DType::kF32, seed);
+    for (int64_t row = 0; row < rows; ++row) std::fill_n(all.data<float>() + row * (k + 3) + k, 3, NAN);
+    return all;
+  };
+  for (const int64_t m : {1, 2, 3, 4, 7, 16})
+    for (const int64_t n : {1, 5, 8, 16, 17, 64})
+      for (const int64_t k : {1, 8, 15, 16, 17, 32, 100, 128}) {
+        SCOPED_TRACE(fmt::format("[{}, {}, {}]", m, n, k));
+        const Tensor a = with_nan_behind(m, k, 1), b = with_nan_behind(n, k, 2);
+        Matrix columns = rows_of(b);
+        columns.transposed = true;
+        const Tensor c = Tensor::zeros({m, n + 3}, DType::kF32), one = Tensor::zeros({1, n}, DType::kF32);
+        std::fill_n(c.data<float>(), c.numel(), NAN);
+        short_dots({rows_of(a), columns, m, n, k, c.data<float>(), n + 3, false});
+        for (int64_t i = 0; i < m; ++i) {
+          short_dots({rows_of(a).block(i, 0), columns, 1, n, k, one.data<float>(), n, false});
+          for (int64_t j = 0; j < n; ++j) {
+            double sum = 0, size = 0;
+            for (int64_t t = 0; t < k; ++t) {
+              sum += element(a, i, t) * element(b, j, t);
+              size += std::abs(element(a, i, t) * element(b, j, t));
+            }
+            ASSERT_LT(std::abs(element(c, i, j) - sum) / size, 1e-6) << i << ", " << j;
+            ASSERT_EQ(element(c, i, j), element(one, 0, j)) << i << ", " << j;
+          }
+          for (int64_t j = n; j < n + 3; ++j) ASSERT_TRUE(std::isnan(element(c, i, j)));
+        }
+      }
+}
+
 }  // namespace
 }  // namespace temper::backends

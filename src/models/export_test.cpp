@@ -239,6 +239,28 @@ TEST(Export, FilesSayWhatIsQuantizedAndHow) {
   EXPECT_EQ(layers.at("model.layers.0.mlp.up_proj").dump(), R"({"quant_algo": "FP8"})");
   EXPECT_EQ(layers.at("model.layers.0.self_attn.q_proj").dump(),
             R"({"quant_algo": "NVFP4", "group_size": 16})");
+
+  const QuantizerKind twice{"int4", layers::Sharing::kBlock, 16, false, "fp8"};
+  const auto model = calibrated({"FP8", {{"layers.0.mlp.*", twice, fp8}}}, "llama", DType::kF32);
+  export_model(*model, out / "twice", "");
+  EXPECT_EQ(
+      Json::parse_file(out / "twice/hf_quant_config.json")
+          .at("quantization")
+          .at("quantized_layers")
+          .at("model.layers.0.mlp.up_proj")
+          .dump(),
+      R"({"quant_algo": "W4A8_AWQ", "group_size": 16, "has_zero_point": false, "pre_quant_scale": true})");
+  EXPECT_NE(Json::parse_file(out / "twice/config.json")
+                .at("quantization_config")
+                .at("config_groups")
+                .dump()
+                .find(R"("weights": {"dynamic": false, "num_bits": 4, "type": "float", "group_size": 16})"),
+            std::string::npos);
+  const auto read = load_model(out / "twice", {});
+  for (const char* name : {"layers.0.mlp.down.weight", "layers.1.mlp.down.weight"}) {
+    const Tensor value = read->decoder.parameters().value(name);
+    EXPECT_EQ(values_of(value), faked(*model, name, 0, value.dim(0))) << name;
+  }
 }
 
 TEST(Export, Refusals) {

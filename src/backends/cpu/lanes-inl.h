@@ -102,6 +102,17 @@ HWY_INLINE Lanes only(Lanes value, Part part) {
 
 HWY_INLINE Lanes fill(float value) { return hn::Set(Floats(), value); }
 HWY_INLINE Lanes none() { return hn::Zero(Floats()); }
+
+// x, cut off at a limit; NaN of x stays NaN: vectors give the second argument then, scalars the one that is
+// none.
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE Lanes at_most(Lanes limit, Lanes x) { return hn::IfThenElse(hn::Lt(limit, x), limit, x); }
+HWY_INLINE Lanes at_least(Lanes limit, Lanes x) { return hn::IfThenElse(hn::Lt(x, limit), limit, x); }
+#else
+HWY_INLINE Lanes at_most(Lanes limit, Lanes x) { return hn::Min(limit, x); }
+HWY_INLINE Lanes at_least(Lanes limit, Lanes x) { return hn::Max(limit, x); }
+#endif
+
 HWY_INLINE float total(Lanes value) { return hn::GetLane(hn::SumOfLanes(Floats(), value)); }
 
 // e^x within two units of the last place for x up to 88; 0 below -87, NaN of NaN. x = n log 2 + r with |r| at
@@ -118,9 +129,9 @@ HWY_INLINE Lanes exponential(Lanes x) {
   return hn::IfThenZeroElse(hn::Lt(x, fill(-87.0f)), hn::Mul(sum, hn::BitCast(Floats(), exponent)));
 }
 
-// 1 / (1 + e^-x); the clamp keeps the power in range and, by its order of arguments, lets NaN through.
+// 1 / (1 + e^-x); the limit keeps the power in range.
 HWY_INLINE Lanes logistic(Lanes x) {
-  const Lanes power = exponential(hn::Min(fill(88.0f), hn::Neg(x)));
+  const Lanes power = exponential(at_most(fill(88.0f), hn::Neg(x)));
   return hn::Div(fill(1), hn::Add(fill(1), power));
 }
 

@@ -36,12 +36,12 @@ struct PlainGate {
   }
 };
 
-// The clamped one. Minima and maxima let NaN through by the order of their arguments.
+// The clamped one.
 struct ClampedGate {
   explicit ClampedGate(const ops::ExpertsGate& of) : alpha(of.alpha), limit(of.limit) {}
-  HWY_INLINE Lanes cut_gate(Lanes gate) const { return hn::Min(fill(limit), gate); }
+  HWY_INLINE Lanes cut_gate(Lanes gate) const { return at_most(fill(limit), gate); }
   HWY_INLINE Lanes cut_up(Lanes up) const {
-    return hn::Add(hn::Min(fill(limit), hn::Max(fill(-limit), up)), fill(1));
+    return hn::Add(at_most(fill(limit), at_least(fill(-limit), up)), fill(1));
   }
   HWY_INLINE Lanes value(Lanes gate, Lanes up) const {
     const Lanes g = cut_gate(gate);

@@ -12,6 +12,7 @@
 #include <hwy/foreach_target.h>
 
 #include "backends/cpu/lanes-inl.h"
+#include "backends/simd/fake_pairs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends {
@@ -20,26 +21,22 @@ namespace HWY_NAMESPACE {
 using namespace temper::backends::HWY_NAMESPACE;
 using quant::Scaling;
 
-// quant::round_to, of many; the order of the arguments lets NaN through.
+// quant::round_to, of many.
 struct Rounding {
   explicit Rounding(const quant::Element& element)
-      : lowest(fill(element.lowest)),
+      : steps(element),
+        lowest(fill(element.lowest)),
         largest(fill(element.largest)),
-        least(hn::Set(Words(), static_cast<uint32_t>(element.least_exponent + 127) << 23)),
-        up(hn::Set(Words(), static_cast<uint32_t>(23 - element.mantissa_bits) << 23)),
         integer(element.integer) {}
 
   HWY_INLINE Lanes operator()(Lanes x) const {
-    const Words words;
-    const Lanes clipped = hn::Max(lowest, hn::Min(largest, x)), magnitude = hn::Abs(clipped);
-    const auto exponent = hn::Max(hn::And(hn::BitCast(words, magnitude), hn::Set(words, 0x7F800000)), least);
-    const Lanes high = hn::BitCast(Floats(), hn::Add(exponent, up));
-    const Lanes rounded = hn::CopySign(hn::Sub(hn::Add(magnitude, high), high), clipped);
+    const Lanes clipped = at_least(lowest, at_most(largest, x));
+    const Lanes rounded = hn::CopySign(steps(hn::Abs(clipped)), clipped);
     return integer ? hn::Add(rounded, none()) : rounded;
   }
 
+  Steps steps;
   Lanes lowest, largest;
-  hn::Vec<Words> least, up;
   bool integer;
 };
 
@@ -53,42 +50,16 @@ HWY_INLINE Lanes faked(const Rounding& round, Lanes x, Lanes by, Lanes back) {
   return hn::Mul(round(hn::Mul(x, by)), back);
 }
 
-// Of values that are no NaN, rounded to nearest even with half of the operations.
-HWY_INLINE void store_number(Lanes value, BFloat16* to, Whole) {
-  const Words words;
-  const auto bits = hn::BitCast(words, value), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1)),
-             rounded = hn::Add(bits, hn::Add(odd, hn::Set(words, 0x7FFF)));
-  hn::StoreU(hn::TruncateTo(Halves(), hn::ShiftRight<16>(rounded)), Halves(),
-             reinterpret_cast<uint16_t*>(to));
-}
-template <class T, class Count>
-HWY_INLINE void store_number(Lanes value, T* to, Count count) {
-  store(value, to, count);
-}
-
-// `kNumbers`: neither x nor the factors are NaN or infinity.
-template <Scaling kScaling, bool kNumbers = false, class T>
+template <Scaling kScaling, class T>
 HWY_INLINE void fake_run(const Rounding& round, const T* x, T* y, int64_t count,
                          const quant::Factors& factors) {
   const Lanes by = fill(factors.by), back = fill(factors.back);
-  sweep(count, [&](int64_t i, auto lanes) HWY_ATTR {
-    const Lanes found = faked<kScaling>(round, load(x + i, lanes), by, back);
-    if constexpr (kNumbers)
-      store_number(found, y + i, lanes);
-    else
-      store(found, y + i, lanes);
-  });
+  sweep(count, [&](int64_t i, auto lanes)
+                   HWY_ATTR { store(faked<kScaling>(round, load(x + i, lanes), by, back), y + i, lanes); });
 }
 
-// Whose scales are made together.
-constexpr int64_t kBlocks = 64;
-struct Factors {
-  HWY_ALIGN float by[kBlocks];
-  HWY_ALIGN float back[kBlocks];
-};
-
-// quant::block_scale times the global one; where a magnitude is not finite, NaN.
-HWY_INLINE void two_levels(Lanes amax, float whole, float* by, float* back) {
+// quant::block_scale times the global one, of `width` blocks from `i` on.
+HWY_INLINE auto two_levels(Lanes amax, float whole, BlockFactors& factors, int64_t i) {
   const float global = quant::global_scale(whole);
   const Rounding round(quant::kE4M3);
   const Lanes scale = hn::Div(amax, fill(6 * global));
@@ -96,8 +67,14 @@ HWY_INLINE void two_levels(Lanes amax, float whole, float* by, float* back) {
   const Lanes rounded = round(hn::Max(fill(0x1p-9f), scale));
   const Lanes chosen = global > 0 ? hn::IfThenElse(is_one, fill(1), rounded) : fill(1);
   const Lanes product = hn::Mul(chosen, fill(global));
-  hn::StoreU(hn::IfThenElse(hn::Gt(product, none()), product, fill(1)), Floats(), by);
-  hn::StoreU(product, Floats(), back);
+  const Lanes by = hn::IfThenElse(hn::Gt(product, none()), product, fill(1));
+  hn::StoreU(by, Floats(), factors.by + i);
+  hn::StoreU(product, Floats(), factors.back + i);
+  hn::StoreU(hn::Div(fill(1), by), Floats(), factors.inverse + i);
+  // No quotient overflows or becomes 0; small ones may be rounded as they like, for they become 0 as
+  // elements.
+  return hn::And(hn::And(hn::Ge(by, fill(kSmall)), hn::Le(by, fill(0x1p16f))),
+                 hn::Le(amax, hn::Mul(by, fill(0x1p30f))));
 }
 
 // 2^(code - 127).
@@ -107,8 +84,8 @@ HWY_INLINE Lanes power_of(hn::Vec<Words> code) {
   return hn::BitCast(Floats(), hn::IfThenElse(is_least, hn::Set(words, 0x400000), hn::ShiftLeft<23>(code)));
 }
 
-// The power of quant::power_code.
-HWY_INLINE void powers(Lanes amax, float largest, float* by, float* back) {
+// The power of quant::power_code, of `width` blocks from `i` on.
+HWY_INLINE auto powers(Lanes amax, float largest, BlockFactors& factors, int64_t i) {
   const Words words;
   const auto bits = hn::BitCast(words, hn::Div(amax, fill(largest)));
   const auto one = hn::Set(words, 1), zero = hn::Zero(words);
@@ -116,8 +93,10 @@ HWY_INLINE void powers(Lanes amax, float largest, float* by, float* back) {
   const auto limit = hn::IfThenElse(hn::Eq(exponent, zero), hn::Set(words, 0x400000), zero);
   const auto up = hn::IfThenElseZero(hn::Gt(rest, limit), one);
   const auto code = hn::Min(hn::Add(exponent, up), hn::Set(words, 254));
-  hn::StoreU(power_of(hn::Sub(hn::Set(words, 254), code)), Floats(), by);
-  hn::StoreU(power_of(code), Floats(), back);
+  const Lanes back = power_of(code);
+  hn::StoreU(power_of(hn::Sub(hn::Set(words, 254), code)), Floats(), factors.by + i);
+  hn::StoreU(back, Floats(), factors.back + i);
+  return hn::And(hn::Ge(back, fill(kSmall)), hn::Le(back, fill(kLarge)));
 }
 
 // The largest bits of magnitudes of a block, in whose order NaN comes last: lane by lane.
@@ -131,23 +110,9 @@ HWY_INLINE hn::Vec<Words> lane_maxima(const T* x, int64_t size) {
 }
 
 #if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
-// The same of bfloat16, whose bits are the upper halves of float32's: compared as they are.
-HWY_INLINE hn::Vec<Words> lane_maxima(const BFloat16* x, int64_t size) {
-  const Words words;
-  const Halves halves;
-  const auto* const bits = reinterpret_cast<const uint16_t*>(x);
-  auto largest = hn::Zero(halves);
-  int64_t i = 0;
-  for (; i + width() <= size; i += width())
-    largest = hn::Max(largest, hn::And(hn::LoadU(halves, bits + i), hn::Set(halves, 0x7FFF)));
-  auto wide = hn::ShiftLeft<16>(hn::PromoteTo(words, largest));
-  if (i < size) wide = hn::Max(wide, hn::BitCast(words, hn::Abs(load(x + i, Part{size - i}))));
-  return wide;
-}
-
 // Of 2^kLevels blocks: each has as many neighbouring lanes as another, in the order of the blocks.
-template <int kLevels, class T>
-HWY_INLINE hn::Vec<Words> maxima_of_blocks(const T* x, int64_t size) {
+template <int kLevels>
+HWY_INLINE hn::Vec<Words> maxima_of_blocks(const float* x, int64_t size) {
   if constexpr (kLevels == 0) {
     return lane_maxima(x, size);
   } else {
@@ -156,6 +121,35 @@ HWY_INLINE hn::Vec<Words> maxima_of_blocks(const T* x, int64_t size) {
                high = maxima_of_blocks<kLevels - 1>(x + (int64_t{1} << (kLevels - 1)) * size, size);
     return hn::Max(hn::ConcatEven(words, high, low), hn::ConcatOdd(words, high, low));
   }
+}
+
+// The same of bfloat16, whose bits are the upper halves of float32's and are compared as they are: of
+// 2^kLevels runs of whole vectors, each a block or two.
+using HalfWords = hn::Repartition<uint16_t, Words>;
+template <int kLevels>
+HWY_INLINE hn::Vec<HalfWords> maxima_of_runs(const uint16_t* x, int64_t run) {
+  const HalfWords halves;
+  if constexpr (kLevels == 0) {
+    auto largest = hn::Zero(halves);
+    for (int64_t i = 0; i < run; i += 2 * width())
+      largest = hn::Max(largest, hn::And(hn::LoadU(halves, x + i), hn::Set(halves, 0x7FFF)));
+    return largest;
+  } else {
+    const auto low = maxima_of_runs<kLevels - 1>(x, run),
+               high = maxima_of_runs<kLevels - 1>(x + (int64_t{1} << (kLevels - 1)) * run, run);
+    return hn::Max(hn::ConcatEven(halves, high, low), hn::ConcatOdd(halves, high, low));
+  }
+}
+constexpr int kLevels = std::countr_zero(hn::MaxLanes(Floats()));
+template <int>
+HWY_INLINE hn::Vec<Words> maxima_of_blocks(const BFloat16* x, int64_t size) {
+  const Words words;
+  const auto* const bits = reinterpret_cast<const uint16_t*>(x);
+  // Two lanes of each block are left.
+  const auto pairs =
+      hn::BitCast(words, size % (2 * width()) == 0 ? maxima_of_runs<kLevels>(bits, size)
+                                                   : maxima_of_runs<kLevels - 1>(bits, 2 * size));
+  return hn::Max(hn::And(pairs, hn::Set(words, 0xFFFF0000)), hn::ShiftLeft<16>(pairs));
 }
 #endif
 
@@ -166,10 +160,10 @@ void block_amax(const T* x, int64_t blocks, int64_t size, float* amax) {
   const auto infinity = hn::Set(words, 0x7F800000u);
   int64_t block = 0;
 #if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
-  constexpr int kLevels = std::countr_zero(hn::MaxLanes(Floats()));
-  for (; block + width() <= blocks; block += width(), x += width() * size)
-    hn::StoreU(hn::BitCast(Floats(), hn::Min(maxima_of_blocks<kLevels>(x, size), infinity)), Floats(),
-               amax + block);
+  if (size == width() || size % (2 * width()) == 0)
+    for (; block + width() <= blocks; block += width(), x += width() * size)
+      hn::StoreU(hn::BitCast(Floats(), hn::Min(maxima_of_blocks<kLevels>(x, size), infinity)), Floats(),
+                 amax + block);
 #endif
   for (; block < blocks; ++block, x += size) {
     const auto largest = hn::MaxOfLanes(words, lane_maxima(x, size));
@@ -177,35 +171,38 @@ void block_amax(const T* x, int64_t blocks, int64_t size, float* amax) {
   }
 }
 
-template <Scaling kScaling, class T>
-void fake_blocks(const quant::Format& format, const Rounding& round, const T* x, T* y, int64_t count,
-                 float whole) {
-  const int64_t size = format.block;
-  HWY_ALIGN std::array<float, kBlocks> amax{};
-  Factors factors;
+// Of at most kBlocks blocks, of which amax has a multiple of `width` values.
+template <Scaling kScaling>
+void set_factors(const quant::Format& format, const float* amax, int64_t blocks, float whole,
+                 BlockFactors& factors) {
   const bool whole_is_finite = kScaling != Scaling::kTwoLevels || whole < HUGE_VALF;
   const Lanes limit = fill(whole_is_finite ? HUGE_VALF : 0), nan = fill(NAN);
+  factors.moderate = true;
+  for (int64_t i = 0; i < blocks; i += width()) {
+    const Lanes own = hn::LoadU(Floats(), amax + i);
+    const auto finite = hn::Lt(own, limit);
+    const auto moderate = kScaling == Scaling::kTwoLevels ? two_levels(own, whole, factors, i)
+                                                          : powers(own, format.element.largest, factors, i);
+    hn::StoreU(hn::IfThenElse(finite, hn::LoadU(Floats(), factors.by + i), nan), Floats(), factors.by + i);
+    const auto exists = hn::FirstN(Floats(), static_cast<size_t>(blocks - i));
+    factors.moderate &= hn::AllTrue(Floats(), hn::Or(hn::And(moderate, finite), hn::Not(exists)));
+  }
+}
+
+template <Scaling kScaling, class T>
+void fake_blocks(const quant::Format& format, const Rounding& round, const Pairs<kScaling, T>& pairs,
+                 const T* x, T* y, int64_t count, float whole) {
+  const int64_t size = format.block;
+  HWY_ALIGN std::array<float, kBlocks> amax{};
+  BlockFactors factors{};
   for (int64_t first = 0; first < count; first += kBlocks * size) {
     const int64_t blocks = std::min(kBlocks, (count - first) / size);
     block_amax(x + first, blocks, size, amax.data());
-    for (int64_t i = 0; i < blocks; i += width()) {
-      const Lanes own = hn::LoadU(Floats(), amax.data() + i);
-      if constexpr (kScaling == Scaling::kTwoLevels)
-        two_levels(own, whole, factors.by + i, factors.back + i);
-      else
-        powers(own, format.element.largest, factors.by + i, factors.back + i);
-      const auto finite = hn::Lt(own, limit);
-      hn::StoreU(hn::IfThenElse(finite, hn::LoadU(Floats(), factors.by + i), nan), Floats(), factors.by + i);
-    }
-    for (int64_t block = 0; block < blocks; ++block) {
-      const T* const from = x + first + block * size;
-      T* const to = y + first + block * size;
-      const quant::Factors own{factors.by[block], factors.back[block]};
-      if (own.by == own.by)
-        fake_run<kScaling, true>(round, from, to, size, own);
-      else
-        fake_run<kScaling>(round, from, to, size, own);
-    }
+    set_factors<kScaling>(format, amax.data(), blocks, whole, factors);
+    const int64_t done = pairs.fake_blocks(x + first, y + first, blocks, size, factors);
+    for (int64_t block = done / size; block < blocks; ++block)
+      fake_run<kScaling>(round, x + first + block * size, y + first + block * size, size,
+                         {factors.by[block], factors.back[block]});
   }
 }
 
@@ -214,17 +211,22 @@ void fake_rows(const ops::FakeQuantize& op, const Tensor& y, const quant::Groups
                int64_t end) {
   const Rounding round(op.format.element);
   const float* const amax = op.amax.defined() ? op.amax.data<float>() : nullptr;
+  const Pairs<kScaling, T> pairs(op.format.element);
   const int64_t columns = groups.columns, run = groups.width();
   RowCursor cursor(op.x, begin);
   T* out = y.data<T>() + begin * columns;
   for (int64_t row = begin; row < end; ++row, out += columns, cursor.next()) {
     const T* x = op.x.data<T>() + cursor.offset();
     if constexpr (kScaling == Scaling::kTwoLevels || kScaling == Scaling::kPowersOfTwo) {
-      fake_blocks<kScaling>(op.format, round, x, out, columns, amax != nullptr ? amax[groups.first(row)] : 0);
+      fake_blocks<kScaling>(op.format, round, pairs, x, out, columns,
+                            amax != nullptr ? amax[groups.first(row)] : 0);
     } else {
       const float* own = amax + groups.first(row);
-      for (int64_t first = 0; first < columns; first += run, ++own)
-        fake_run<kScaling>(round, x + first, out + first, run, factors_of(op.format, *own));
+      for (int64_t first = 0; first < columns; first += run, ++own) {
+        const quant::Factors factors = factors_of(op.format, *own);
+        const int64_t done = first + pairs.fake_run(x + first, out + first, run, factors);
+        fake_run<kScaling>(round, x + done, out + done, first + run - done, factors);
+      }
     }
   }
 }

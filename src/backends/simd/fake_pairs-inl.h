@@ -1,0 +1,208 @@
+// Fake quantization of bfloat16 in pairs: a word of 32 bits has two of them, which become float32 and again
+// bfloat16 without moving between lanes. Included like lanes-inl.h, after it.
+#if defined(TEMPER_BACKENDS_SIMD_FAKE_PAIRS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TEMPER_BACKENDS_SIMD_FAKE_PAIRS_INL_H
+#undef TEMPER_BACKENDS_SIMD_FAKE_PAIRS_INL_H
+#else
+#define TEMPER_BACKENDS_SIMD_FAKE_PAIRS_INL_H
+#endif
+
+#include <cmath>
+
+#include "backends/cpu/lanes-inl.h"
+#include "quant/format.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::backends::HWY_NAMESPACE {
+
+// quant::round_to of magnitudes that are at most the largest of the elements.
+struct Steps {
+  explicit Steps(const quant::Element& element)
+      : least(hn::Set(Words(), static_cast<uint32_t>(element.least_exponent + 127) << 23)),
+        up(hn::Set(Words(), static_cast<uint32_t>(23 - element.mantissa_bits) << 23)) {}
+
+  HWY_INLINE Lanes operator()(Lanes magnitude) const {
+    const Words words;
+    const auto exponent = hn::Max(hn::And(hn::BitCast(words, magnitude), hn::Set(words, 0x7F800000)), least);
+    const Lanes high = hn::BitCast(Floats(), hn::Add(exponent, up));
+    return hn::Sub(hn::Add(magnitude, high), high);
+  }
+
+  hn::Vec<Words> least, up;
+};
+
+// The factors of neighbouring blocks, which are made together.
+constexpr int64_t kBlocks = 64;
+struct BlockFactors {
+  HWY_ALIGN float by[kBlocks];
+  HWY_ALIGN float back[kBlocks];
+  HWY_ALIGN float inverse[kBlocks];  // of `by`, in kTwoLevels
+  bool moderate;                     // Pairs can fake all of these blocks
+};
+
+// Fakes elements and returns how many, 0 where there are no pairs or where numbers are so large or small that
+// what is done here would not have the bits of quant::quantized and dequantized.
+template <quant::Scaling kScaling, class T>
+struct Pairs {
+  explicit Pairs(const quant::Element&) {}
+  HWY_INLINE int64_t fake_run(const T*, T*, int64_t, const quant::Factors&) const { return 0; }
+  HWY_INLINE int64_t fake_blocks(const T*, T*, int64_t, int64_t, const BlockFactors&) const { return 0; }
+};
+
+// Between them products and quotients of ordinary numbers are ordinary numbers.
+constexpr float kSmall = 0x1p-90f, kLarge = 0x1p90f;
+
+// Divisions need products and sums that are rounded once.
+#if HWY_NATIVE_FMA && !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
+// x / by of bfloat16 or of integers up to 256, with 1 / by, rounded: one correction makes the quotient that
+// IEEE division rounds (tried with all mantissas), if no number on the way is too large or too small.
+template <class V>
+HWY_INLINE V quotient(V x, V by, V inverse) {
+  const V guess = hn::Mul(x, inverse);
+  return hn::MulAdd(hn::NegMulAdd(guess, by, x), inverse, guess);
+}
+
+template <quant::Scaling kScaling>
+struct Pairs<kScaling, BFloat16> {
+  explicit Pairs(const quant::Element& element)
+      : steps(element),
+        lowest(fill(element.lowest)),
+        largest(fill(element.largest)),
+        // In integers all steps are alike: the last bit of this, also less any of them.
+        high(hn::BitCast(
+            Floats(),
+            hn::Set(Words(), static_cast<uint32_t>(element.least_exponent - element.mantissa_bits + 150)
+                                     << 23 |
+                                 0x400000))),
+        integer(element.integer) {}
+
+  // Elements that share factors.
+  HWY_INLINE int64_t fake_run(const BFloat16* x, BFloat16* y, int64_t count,
+                              const quant::Factors& factors) const {
+    const Lanes by = fill(factors.by), back = fill(factors.back);
+    if constexpr (kScaling == quant::Scaling::kIntegers) {
+      if (!(factors.back >= kSmall && factors.back <= kLarge)) return 0;
+      const Lanes inverse = fill(1 / factors.back);
+      return each(x, y, count, [&](auto pairs) HWY_ATTR {
+        return integers<false>(
+            pairs, [&](Lanes value) HWY_ATTR { return hn::Mul(value, by); },
+            [&](Lanes value) HWY_ATTR { return quotient(value, back, inverse); });
+      });
+    } else if constexpr (kScaling == quant::Scaling::kFloats) {
+      if (factors.by != factors.by) return 0;
+      return each(x, y, count, [&](auto pairs) HWY_ATTR { return floats(pairs, by, back, back); });
+    } else {
+      return 0;
+    }
+  }
+
+  // Blocks of `size` elements.
+  HWY_INLINE int64_t fake_blocks(const BFloat16* x, BFloat16* y, int64_t blocks, int64_t size,
+                                 const BlockFactors& factors) const {
+    if (!factors.moderate) return 0;
+    const int64_t step = 2 * width();
+    if (size % step == 0) {
+      for (int64_t block = 0; block < blocks; ++block, x += size, y += size) {
+        const Lanes by = fill(factors.by[block]), back = fill(factors.back[block]),
+                    inverse = fill(factors.inverse[block]);
+        each(x, y, size, [&](auto pairs) HWY_ATTR { return of_blocks(pairs, by, back, inverse); });
+      }
+      return blocks * size;
+    }
+    if (size != width()) return 0;
+    int64_t block = 0;
+    for (; block + 2 <= blocks; block += 2, x += step, y += step) {
+      const Lanes by = of_two(factors.by + block), back = of_two(factors.back + block),
+                  inverse = of_two(factors.inverse + block);
+      each(x, y, step, [&](auto pairs) HWY_ATTR { return of_blocks(pairs, by, back, inverse); });
+    }
+    return block * size;
+  }
+
+ private:
+  using Pair = hn::Vec<Words>;
+
+  // What `faked` makes of words that have two elements each.
+  template <class Faked>
+  static HWY_INLINE int64_t each(const BFloat16* x, BFloat16* y, int64_t count, const Faked& faked) {
+    const hn::Repartition<uint16_t, Words> halves;
+    int64_t i = 0;
+    for (; i + 2 * width() <= count; i += 2 * width()) {
+      const auto pairs = hn::BitCast(Words(), hn::LoadU(halves, reinterpret_cast<const uint16_t*>(x + i)));
+      hn::StoreU(hn::BitCast(halves, faked(pairs)), halves, reinterpret_cast<uint16_t*>(y + i));
+    }
+    return i;
+  }
+
+  // The first in the lower half of the lanes, the second in the upper.
+  static HWY_INLINE Lanes of_two(const float* factors) {
+    return hn::ConcatLowerLower(Floats(), fill(factors[1]), fill(factors[0]));
+  }
+
+  HWY_INLINE Pair of_blocks(Pair pairs, Lanes by, Lanes back, Lanes inverse) const {
+    if constexpr (kScaling == quant::Scaling::kPowersOfTwo)
+      if (integer)
+        return integers<true>(
+            pairs, [&](Lanes value) HWY_ATTR { return hn::Mul(value, by); },
+            [&](Lanes value) HWY_ATTR { return hn::Mul(value, back); });
+    return floats(pairs, by, back, inverse);
+  }
+
+  // The words of what is in even and in odd places. `kExact`: these are bfloat16; otherwise they are rounded
+  // to nearest even, and the payload of a NaN must be in its upper half, as it is in widened bfloat16.
+  template <bool kExact>
+  static HWY_INLINE Pair joined(Lanes even, Lanes odd) {
+    const Words words;
+    const auto low = hn::BitCast(words, even), high = hn::BitCast(words, odd);
+    if constexpr (kExact) return hn::Or(hn::ShiftRight<16>(low), high);
+    return hn::Or(hn::ShiftRight<16>(nearest(low)), hn::And(nearest(high), hn::Set(words, 0xFFFF0000)));
+  }
+  static HWY_INLINE Pair nearest(Pair bits) {
+    const Words words;
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1));
+    return hn::Add(bits, hn::Add(odd, hn::Set(words, 0x7FFF)));
+  }
+
+  // An addition rounds both signs, and there is one zero.
+  template <bool kExact, class By, class Back>
+  HWY_INLINE Pair integers(Pair pairs, const By& by, const Back& back) const {
+    const auto faked = [&](Pair bits) HWY_ATTR {
+      const Lanes clipped = at_least(lowest, at_most(largest, by(hn::BitCast(Floats(), bits))));
+      return back(hn::Sub(hn::Add(clipped, high), high));
+    };
+    return joined<kExact>(faked(hn::ShiftLeft<16>(pairs)),
+                          faked(hn::And(pairs, hn::Set(Words(), 0xFFFF0000))));
+  }
+
+  // Magnitudes are rounded.
+  HWY_INLINE Pair floats(Pair pairs, Lanes by, Lanes back, Lanes inverse) const {
+    const Words words;
+    constexpr bool kTwoLevels = kScaling == quant::Scaling::kTwoLevels;
+    const auto faked = [&](Pair bits) HWY_ATTR {
+      const Lanes x = hn::BitCast(Floats(), bits),
+                  scaled = kTwoLevels ? quotient(x, by, inverse) : hn::Mul(x, by);
+      return hn::Mul(steps(at_most(largest, scaled)), back);
+    };
+    auto signs = hn::And(pairs, hn::Set(words, 0x80008000));
+    if constexpr (kTwoLevels) {
+      // -0 becomes 0; every other negative number less 1 keeps its sign bit.
+      const hn::Repartition<uint16_t, Words> halves;
+      const auto less = hn::Add(hn::BitCast(halves, pairs), hn::Set(halves, 0xFFFF));
+      signs = hn::And(signs, hn::BitCast(words, less));
+    }
+    const Lanes even = faked(hn::ShiftLeft<16>(hn::And(pairs, hn::Set(words, 0x7FFF)))),
+                odd = faked(hn::And(pairs, hn::Set(words, 0x7FFF0000)));
+    // Products with powers of two are bfloat16.
+    return hn::Or(joined<kScaling == quant::Scaling::kPowersOfTwo>(even, odd), signs);
+  }
+
+  Steps steps;
+  Lanes lowest, largest, high;
+  bool integer;
+};
+#endif
+
+}  // namespace temper::backends::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

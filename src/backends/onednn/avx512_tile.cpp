@@ -73,8 +73,8 @@ constexpr auto corners() {
 
 constexpr auto kFloatCorners = corners<Units::kFloats>(), kPairCorners = corners<Units::kPairs>();
 constexpr TileKernels kFloats{
-    kLanes,         kVectors,        1, kDepth, kFloatCorners.data(), pack_float_panel, pack_float_rows,
-    few_float_rows, short_float_dots};
+    kLanes,         kVectors,         1, kDepth, kFloatCorners.data(), pack_float_panel, pack_float_rows,
+    few_float_rows, short_float_dots, 3};
 constexpr TileKernels kPairs{kLanes,         kVectors,     2, kDepth, kPairCorners.data(), pack_pair_panel,
                              pack_pair_rows, few_pair_rows};
 

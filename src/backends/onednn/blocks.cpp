@@ -27,6 +27,18 @@ void copy(const Block& from, const Block& to, int64_t rows, int64_t size) {
   });
 }
 
+void widen_codes(const Block& codes, const float* scales, const Block& to, int64_t rows, int64_t size) {
+  visit_wide(to.dtype, [&]<class To>() HWY_ATTR {
+    const auto* source = static_cast<const Float8E4M3*>(codes.data);
+    To* target = static_cast<To*>(to.data);
+    for (int64_t row = 0; row < rows; ++row, source += codes.stride, target += to.stride) {
+      const Lanes factor = fill(scales[row] * kOfCodes);
+      sweep(size, [&](int64_t i, auto lanes)
+                      HWY_ATTR { store(hn::Mul(load(source + i, lanes), factor), target + i, lanes); });
+    }
+  });
+}
+
 void add_columns(const Block& rows, int64_t count, int64_t size, float* sums) {
   visit_wide(rows.dtype, [&]<class T>() HWY_ATTR {
     const T* row = static_cast<const T*>(rows.data);
@@ -122,11 +134,16 @@ namespace temper::backends {
 namespace {
 HWY_EXPORT(copy);
 HWY_EXPORT(add_columns);
+HWY_EXPORT(widen_codes);
 HWY_EXPORT(dot_any);
 }  // namespace
 
 void copy_block(const Block& from, const Block& to, int64_t rows, int64_t size) {
   HWY_DYNAMIC_DISPATCH(copy)(from, to, rows, size);
+}
+
+void copy_codes(const Block& codes, const float* scales, const Block& to, int64_t rows, int64_t size) {
+  HWY_DYNAMIC_DISPATCH(widen_codes)(codes, scales, to, rows, size);
 }
 
 WideBlock::WideBlock(const Block& block, int64_t rows, int64_t size, bool filled)

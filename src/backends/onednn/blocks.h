@@ -22,6 +22,9 @@ inline Block block_of(const Tensor& tensor, int64_t row = 0, int64_t column = 0)
 // to = from for rows x size elements, converting between the dtypes.
 void copy_block(const Block& from, const Block& to, int64_t rows, int64_t size);
 
+// to = codes of 8 bits (primitives/quantized.h) times the scale of their row, float32 or bfloat16: exact.
+void copy_codes(const Block& codes, const float* scales, const Block& to, int64_t rows, int64_t size);
+
 // A rectangle to compute in float32: where it lies, or in a copy that store() rounds back to bfloat16.
 class WideBlock {
  public:

@@ -4,6 +4,7 @@
 #include "backends/floats.h"
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/onednn.h"
+#include "backends/onednn/packed_tile.h"
 #include "backends/onednn/product.h"
 #include "base/threads.h"
 
@@ -31,12 +32,22 @@ Tensor forward_alike(const Linear& op) {
                    .n = out,
                    .k = in,
                    .c = y,
-                   .bias = op.bias});
+                   .bias = op.bias,
+                   .scales = op.scales});
   return y;
 }
 
+// Whether dots of rows are at least as fast as tiles. Dots pay for the sum of each, which costs most where
+// they are short; long ones, and pairs of bfloat16, are as fast. Codes have the bits of what they mean, which
+// has the dtype of x.
+bool takes_dots(const Tensor& x) {
+  constexpr int64_t kShort = 512;
+  if (x.dim(0) > kFewLinearRows) return false;
+  return x.dtype() != DType::kF32 || x.dim(1) >= kShort || x.dim(0) < rows_of_tiles();
+}
+
 Tensor forward(const Linear& op) {
-  if (!takes_few_rows(op.x, op.weight) || only_counts(op.x.device())) return forward_alike(op);
+  if (only_counts(op.x.device()) || !takes_dots(op.x)) return forward_alike(op);
   const Tensor y = ops::empty_like(op.x, {op.x.dim(0), op.weight.dim(0)});
   forward_few(op, y);
   return y;

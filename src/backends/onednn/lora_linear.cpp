@@ -102,7 +102,8 @@ LoraLinear::Output forward_alike(const LoraLinear& op) {
                    .k = op.x.dim(1),
                    .c = out.y,
                    .bias = op.bias,
-                   .terms = forward_terms(op, out.low)});
+                   .terms = forward_terms(op, out.low),
+                   .scales = op.scales});
   return out;
 }
 

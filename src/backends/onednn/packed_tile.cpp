@@ -3,6 +3,7 @@
 #include "backends/onednn/packed_tile.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/task_memory.h"
@@ -146,6 +147,11 @@ void short_dots(const Tile& tile) {
   const TileKernels& kernels = kernels_for(DType::kF32);
   if (kernels.short_dots == nullptr) return packed_tile(tile, DType::kF32);
   kernels.short_dots({static_cast<const float*>(tile.a.data), tile.a.stride, 1}, tile);
+}
+
+int64_t rows_of_tiles() {
+  const TileKernels* const kernels = kernels_of(DType::kF32);
+  return kernels == nullptr ? std::numeric_limits<int64_t>::max() : kernels->rows_of_tiles;
 }
 
 PackedColumns::PackedColumns(DType products, int64_t k, int64_t columns)

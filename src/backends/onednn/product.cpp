@@ -4,6 +4,7 @@
 
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/packed_tile.h"
+#include "backends/onednn/task_memory.h"
 #include "base/threads.h"
 
 namespace temper::backends {
@@ -38,6 +39,24 @@ void add_term(const Product::Term& term, const Tile& tile, int64_t row, int64_t 
            path);
 }
 
+// Memory of codes that are widened, in units of float32: lines of a power of two would share cache sets.
+int64_t widened_line(int64_t k) {
+  constexpr int64_t kLine = 32;
+  return (k + kLine - 1) / kLine * kLine + kLine / 2;
+}
+int64_t floats_for_codes(const Product& product, int64_t columns) {
+  if (!product.scales.defined()) return 0;
+  return ceil_div(columns * widened_line(product.k) * size_of(product.a.dtype), size_of(DType::kF32));
+}
+
+// The columns of a tile, as they are multiplied.
+Matrix widened(const Product& product, const Tile& tile, int64_t column, float* to) {
+  const Block wide{to, product.a.dtype, widened_line(product.k)};
+  copy_codes({const_cast<void*>(tile.b.data), tile.b.dtype, tile.b.stride},
+             product.scales.data<float>() + column, wide, tile.n, tile.k);
+  return {wide.data, wide.dtype, wide.stride, true};
+}
+
 // Columns [first, end) of a product; `packed` holds those of b, or is null: a tile packs its own.
 struct Strip {
   int64_t first, end;
@@ -51,6 +70,8 @@ void run_tile(const Product& product, const Strip& strip, const Cut& cut, int64_
             .m = std::min(cut.m, product.m - row),
             .n = std::min(cut.n, strip.end - column),
             .k = product.k};
+  const TaskMemory memory(floats_for_codes(product, tile.n));
+  if (product.scales.defined()) tile.b = widened(product, tile, column, memory.data());
   tile.accumulate = product.accumulate || product.bias.defined();
   const WideBlock c(block_of(product.c, row, column), tile.m, tile.n, product.accumulate);
   tile.c = c.data();
@@ -106,8 +127,16 @@ bool packs(const Product& product, DType products) {
 }
 
 Cut plain_cut(const Product& product) {
+  if (product.scales.defined()) return {128, 64};  // widened columns stay in a near cache
   return cut_for(product.m, product.n, 8,
                  {{512, 512}, {256, 512}, {256, 256}, {128, 256}, {128, 128}, {128, 64}});
+}
+
+// b as tiles have it.
+Matrix multiplied(const Product& product) {
+  Matrix b = product.b;
+  if (product.scales.defined()) b.dtype = product.a.dtype;
+  return b;
 }
 
 // What multiply() takes for such a tile or those at the edges, of fewer rows or columns: they may take more.
@@ -125,18 +154,19 @@ int64_t most_of(const Tile& tile, int64_t last_rows, int64_t last_columns, Bf16P
 
 // What multiply() takes: the columns packed, and what the tiles that are computed at once take.
 int64_t workspace_of(const Product& product, Bf16Path path) {
-  const DType products = products_of(product.a, product.b, path);
+  const DType products = products_of(product.a, multiplied(product), path);
   const bool packed = packs(product, products);
   const int64_t columns = packed ? std::min(packed_columns(product.k, products), product.n) : product.n;
   const Cut cut = packed ? packed_cut(product.m, columns) : plain_cut(product);
   const int64_t rows = std::min(cut.m, product.m), width = std::min(cut.n, columns),
                 tiles = ceil_div(product.m, cut.m) * ceil_div(columns, cut.n);
   const int64_t wide = product.c.dtype() == DType::kF32 ? 0 : rows * width * size_of(DType::kF32);
-  Tile tile{.a = product.a, .b = product.b, .m = rows, .n = width, .k = product.k};
+  Tile tile{.a = product.a, .b = multiplied(product), .m = rows, .n = width, .k = product.k};
   tile.stride = wide > 0 ? width : product.c.stride(0);
   tile.accumulate = product.accumulate || product.bias.defined();
   int64_t each = packed ? PackedColumns::workspace_of_tile(products, product.k, rows)
                         : most_of(tile, product.m % cut.m, columns % cut.n, path);
+  each += TaskMemory::pooled_bytes(floats_for_codes(product, width));
   tile.accumulate = true;
   for (const Product::Term& term : product.terms) {
     tile.a = term.a;
@@ -156,7 +186,7 @@ void multiply(const Product& product, Bf16Path path) {
     Tensor::empty({workspace_of(product, path)}, DType::kU8, MemoryTag::kWorkspace, product.c.device());
     return;
   }
-  const DType products = products_of(product.a, product.b, path);
+  const DType products = products_of(product.a, multiplied(product), path);
   if (packs(product, products)) return multiply_packed(product, products, path);
   const Cut cut = plain_cut(product);
   run_strip(product, {0, product.n}, cut, path);

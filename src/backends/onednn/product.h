@@ -21,6 +21,9 @@ struct Product {
   Tensor bias;  // [n], or undefined
   bool accumulate = false;
   std::vector<Term> terms = {};
+  // Where b is codes of 8 bits (primitives/quantized.h) that lie one column behind the other: the factor of
+  // each. They are widened to a's dtype, some columns at a time, for few rows: m is below 128.
+  Tensor scales = {};  // [n] float32, or undefined: b is itself
 };
 
 // The tiles are cut by the shape alone: any number of threads gives the same bits. Of a c on a device that

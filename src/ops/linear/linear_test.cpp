@@ -99,8 +99,10 @@ void check_codes(const BoundKernel& kernel, DType dtype, const Sizes& n) {
 TEST(Linear, CodesAreReadAsWhatTheyMean) {
   for (const DType dtype : {DType::kF32, DType::kBF16})
     for (const BoundKernel& kernel : bind_everywhere<Linear>({dtype, 512, 100, true}))
-      for (const int64_t rows : {1, 2, 3, 4, 5, 16, 17})
-        for (const int64_t in : {7, 16, 512, 1040, 4608}) check_codes(kernel, dtype, {rows, in, 37});
+      for (const int64_t rows : {1, 2, 3, 4, 5, 16, 17}) {
+        for (const int64_t in : {7, 16, 130, 512, 1040, 4608}) check_codes(kernel, dtype, {rows, in, 37});
+        check_codes(kernel, dtype, {rows, 130, 150});  // of more columns than are widened at once
+      }
 }
 
 TEST(Linear, KeepsNoWeightThatCanBeMadeAgain) {

@@ -78,6 +78,11 @@ struct Result {
   double seconds;  // of a pass; 0: not measured
 };
 
+// There is none where results of ops differ and all that follows them is the same.
+std::string_view first_module_of(const rollout::PassDifference& found) {
+  return found.first_module.empty() ? "-" : std::string_view(found.first_module);
+}
+
 std::string first_op_of(const rollout::PassDifference& found) {
   return found.first_op.empty() ? "-" : fmt::format("{}, {}", found.first_op, found.first_op_place);
 }
@@ -91,7 +96,7 @@ void print_table(const std::vector<Result>& results) {
                warm ? fmt::format("{} tokens found", found.found) : "off",
                fmt::format("{}/{}", found.different_tokens, found.tokens), found.largest, found.mean,
                found.largest > 0 ? fmt::format("{}, {}", found.largest_text, found.largest_position) : "-",
-               found.first_module.empty() ? "-" : found.first_module, found.first_largest,
+               first_module_of(found), found.first_largest,
                seconds > 0 ? fmt::format("{:.2f}", 1e3 * seconds) : "-", first_op_of(found));
 }
 
@@ -126,7 +131,7 @@ void print_verdict(const layers::Decoder& model, const std::vector<Result>& resu
   fmt::print(
       "the largest difference is {:.3g}, with {} answers at once; the first module that "
       "differs is {}, the first op {}\n",
-      found.largest, worst->batch, found.first_module, first_op_of(found));
+      found.largest, worst->batch, first_module_of(found), first_op_of(found));
   if (found.first_layer >= 0)
     fmt::print("kernels of layer {}: {}\n", found.first_layer, kernels_in(model, found.first_layer));
   if (!model.decodes_as_prompts())

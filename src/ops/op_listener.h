@@ -7,7 +7,8 @@
 
 namespace temper::ops {
 
-// Is told what ops give, in this thread, as they give it. Where nobody listens an op reads one variable.
+// Receives the results of ops that this thread runs, one by one. Without a listener an op only reads one
+// variable.
 class OpListener {
  public:
   virtual ~OpListener() = default;
@@ -35,7 +36,7 @@ class OpListener {
   static inline thread_local OpListener* installed_ = nullptr;
 };
 
-// What front doors of ops return goes through these.
+// The front door of an op of a model's forward pass returns its result through one of these.
 inline Var told(std::string_view op, const Tensor& weight, Var result) {
   OpListener::tell(op, weight, result.value);
   return result;
@@ -44,7 +45,7 @@ inline Tensor told(std::string_view op, const Tensor& weight, Tensor result) {
   OpListener::tell(op, weight, result);
   return result;
 }
-// Of several results those that are named.
+// Reports those of several results that are named.
 template <class Results>
 Results told(std::string_view op, const Tensor& weight, Results results,
              std::initializer_list<Var Results::*> named) {

@@ -29,9 +29,8 @@ struct PassDifference {
   std::string first_module = {};
   int64_t first_layer = -1;
   // The first op whose results differ, as rollouts name it ("paged_attention"), and the parameter that it
-  // read
-  // ("layers.3.attention.qkv") or else the module that it is in ("layers.3.attention"). Empty where none does
-  // of those that can be compared: the difference is in what is between ops.
+  // read ("layers.3.attention.qkv"), or else the module that it is in ("layers.3.attention"). Empty where no
+  // op that can be compared differs: then the difference arises between ops.
   std::string first_op = {}, first_op_place = {};
   // Ops of rollouts whose results have no counterpart in training of the same shape.
   std::vector<std::string> not_compared = {};

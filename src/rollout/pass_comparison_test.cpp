@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "models/adapter.h"
 #include "ops/linear/linear.h"
 #include "rollout/op_trace.h"
 #include "tests/support/errors.h"
@@ -152,9 +153,10 @@ TEST(PassComparison, ModelsThatDecodeByAnotherFormulaDiffer) {
 // One number of a weight is another one in rollouts: the op that reads it is named.
 TEST(PassComparison, NamesTheOpThatReadsAnotherWeight) {
   const std::pair<const char*, const char*> cases[] = {
-      {"layers.1.attention.output", "linear"},     {"layers.0.post_attention_norm", "rms_norm"},
-      {"layers.1.experts.gate_up", "moe_experts"}, {"layers.1.experts.router", "linear"},
-      {"layers.0.delta.conv", "causal_conv1d"},    {"embedding", "embedding"}};
+      {"layers.1.attention.output", "linear"},         {"layers.0.post_attention_norm", "rms_norm"},
+      {"layers.1.mlp.experts.gate_up", "moe_experts"}, {"layers.1.mlp.gate", "linear"},
+      {"layers.0.delta.conv", "causal_conv1d"},        {"embedding", "embedding"}};
+  std::set<std::string> changed;
   for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next"})
     for (const auto& [place, op] : cases) {
       const auto model = model_with(type, {.written = kInvariantKernels});
@@ -166,6 +168,7 @@ TEST(PassComparison, NamesTheOpThatReadsAnotherWeight) {
             return each.name == name || each.name == name + ".weight";
           });
       if (spec == specs.end()) continue;
+      changed.insert(place);
       const PassComparison comparison(model->decoder, likeliest_answers(model->decoder, some_prompts(), 4));
       const Tensor weight = parameters[static_cast<size_t>(spec - specs.begin())].value;
       for (float& value : weight.values<float>()) value += 1e-3f;
@@ -173,6 +176,7 @@ TEST(PassComparison, NamesTheOpThatReadsAnotherWeight) {
       EXPECT_EQ(std::string_view(found.first_op).substr(0, std::string_view(op).size()), op) << type;
       EXPECT_EQ(found.first_op_place, place) << type;
     }
+  EXPECT_EQ(changed.size(), std::size(cases));
 }
 
 // Every op that a pass over pages ran by a kernel of a module is one that was compared.
@@ -204,6 +208,31 @@ TEST(PassComparison, HearsEveryOpOfAPass) {
       EXPECT_TRUE(not_here || heard.contains(std::string(each.op)))
           << type << ": " << each.op << " of " << each.module;
     }
+  }
+}
+
+TEST(PassComparison, HearsTheOpsOfAdapters) {
+  for (const ops::OpsConfig& kernels : {ops::OpsConfig(), ops::all_eager()}) {
+    const auto model = tiny_model({.type = "qwen3_moe", .ops = kernels});
+    LoraConfig config{.rank = 2, .alpha = 4, .targets = {.names = {"q_proj"}}};
+    config.parameters = {"experts.down_proj"};
+    const auto adapter = models::new_adapter(*model, config, 1, "");
+    layers::Decoder::Options options;
+    options.adapters = {{adapter.get(), 5}};
+    OpTrace trace(model->decoder);
+    Tape tape;
+    {
+      const ops::OpListener::Scope listens(trace);
+      model->decoder.forward(tape, layers::make_input(std::vector<int32_t>{1, 2, 3, 4, 5}, std::vector{5}),
+                             options);
+    }
+    std::set<std::string> heard;
+    for (const OpResult& each : trace.take(5))
+      if (each.op.starts_with("lora") && each.compares()) heard.insert(each.op + ", " + each.place);
+    EXPECT_EQ(heard, (std::set<std::string>{"lora_linear, layers.0.attention.qkv",
+                                            "lora_linear, layers.1.attention.qkv",
+                                            "lora_moe_experts, layers.0.mlp.experts.gate_up",
+                                            "lora_moe_experts, layers.1.mlp.experts.gate_up"}));
   }
 }
 

@@ -5,6 +5,7 @@
 #include "base/trace.h"
 #include "ops/moe_experts/compose.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 
 namespace temper::ops {
 namespace {
@@ -127,7 +128,9 @@ Var lora_moe_experts(Tape& tape, Bound<LoraMoeExperts> bound, const Var& x, cons
   check_update(down.update, x, experts, width, hidden);
   const trace::Span span(LoraMoeExperts::kName, [&] { return work(x, ids, experts, gate_up, down); });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, ids, weights, experts, gate_up, down);
+  if (kernel.compose != nullptr)
+    return told(LoraMoeExperts::kName, gate_up.matrices.value.value,
+                kernel.compose(tape, x, ids, weights, experts, gate_up, down));
   LoraMoeExperts op{{x.value, ids, weights.value, {}, {}, {}, {}, experts},
                     values_of(gate_up.update),
                     values_of(down.update)};
@@ -141,22 +144,23 @@ Var lora_moe_experts(Tape& tape, Bound<LoraMoeExperts> bound, const Var& x, cons
   const Tensor y = std::exchange(out.y, {});
   // Nothing is kept that can be made again.
   base.x = base.gate_up = base.down = base.gate_up_scales = base.down_scales = {};
-  return tape.record(y, inputs,
-                     [op, out, x_saved = x.saved(), in_saved = gate_up.matrices.value.saved(),
-                      out_saved = down.matrices.value.saved(), x_slot = x.slot, weights_slot = weights.slot,
-                      in_slots = UpdateSlots(gate_up.update), out_slots = UpdateSlots(down.update),
-                      &kernel](const Tensor& dy) {
-                       LoraMoeExperts whole = op;
-                       whole.experts.x = x_saved.get();
-                       whole.experts.gate_up = in_saved.get();
-                       whole.experts.down = out_saved.get();
-                       const auto grads =
-                           kernel.backward(whole, out, dy.contiguous(),
-                                           {x_slot != nullptr, weights_slot != nullptr,
-                                            in_slots.targets(op.gate_up), out_slots.targets(op.down)});
-                       if (x_slot) x_slot->add(grads.x);
-                       if (weights_slot) weights_slot->add(grads.weights);
-                     });
+  const Var result = tape.record(y, inputs,
+                                 [op, out, x_saved = x.saved(), in_saved = gate_up.matrices.value.saved(),
+                                  out_saved = down.matrices.value.saved(), x_slot = x.slot,
+                                  weights_slot = weights.slot, in_slots = UpdateSlots(gate_up.update),
+                                  out_slots = UpdateSlots(down.update), &kernel](const Tensor& dy) {
+                                   LoraMoeExperts whole = op;
+                                   whole.experts.x = x_saved.get();
+                                   whole.experts.gate_up = in_saved.get();
+                                   whole.experts.down = out_saved.get();
+                                   const auto grads = kernel.backward(
+                                       whole, out, dy.contiguous(),
+                                       {x_slot != nullptr, weights_slot != nullptr,
+                                        in_slots.targets(op.gate_up), out_slots.targets(op.down)});
+                                   if (x_slot) x_slot->add(grads.x);
+                                   if (weights_slot) weights_slot->add(grads.weights);
+                                 });
+  return told(LoraMoeExperts::kName, gate_up.matrices.value.value, result);
 }
 
 namespace {

@@ -130,9 +130,8 @@ void check_kind(const std::string& what, const PlannedQuantizer& quantizer) {
   if (quantizer.rounds_again() &&
       (kind.again != "fp8" || kind.sharing != Sharing::kBlock || !quantizer.format.element.integer))
     fail(
-        "[quantize] {} is {}: what is rounded twice is integers in blocks, and then fp8; write weights: "
-        "int4, "
-        "weights_per: block and weights_again: fp8, or leave weights_again out",
+        "[quantize] {} is {}: what is rounded twice is integers in blocks, and then fp8; "
+        "write weights: int4, weights_per: block and weights_again: fp8, or leave weights_again out",
         what, quantizer.formats());
   if (quantizer.format.has_blocks() && kind.sharing != Sharing::kTensor)
     fail("[quantize] {}: {} finds the scales of its own blocks; write per: tensor, or leave it out", what,

@@ -126,7 +126,7 @@ Json::Object group_of(const ExportedForm& form) {
   const bool alone = name == "W4A16_AWQ" || name == "W4A16_NVFP4" || name == "W8A16";
   const bool channels = form.algorithm->groups == checkpoints::ScaleGroups::kRows && name != "W8A16";
   Json::Object group;
-  if (name == "W4A8_AWQ")  // as the other exporter has it, of weights, too
+  if (name == "W4A8_AWQ")  // nvidia-modelopt calls these integers floats, and gives blocks to inputs, too
     return {{"input_activations", numbers(8, false, form.block, false)},
             {"weights", numbers(4, false, form.block, false)}};
   if (name == "W4A8_MXFP4_FP8")

@@ -49,7 +49,8 @@ struct Pairs {
   HWY_INLINE int64_t fake_blocks(const T*, T*, int64_t, int64_t, const BlockFactors&) const { return 0; }
 };
 
-// Between them products and quotients of ordinary numbers are ordinary numbers.
+// The reciprocals of factors between these limits, and the products and quotients of elements with them, are
+// neither subnormal nor infinite.
 constexpr float kSmall = 0x1p-90f, kLarge = 0x1p90f;
 
 // Divisions need products and sums that are rounded once.

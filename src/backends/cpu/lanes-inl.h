@@ -103,14 +103,14 @@ HWY_INLINE Lanes only(Lanes value, Part part) {
 HWY_INLINE Lanes fill(float value) { return hn::Set(Floats(), value); }
 HWY_INLINE Lanes none() { return hn::Zero(Floats()); }
 
-// x, cut off at a limit; NaN of x stays NaN: vectors give the second argument then, scalars the one that is
-// none.
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE Lanes at_most(Lanes limit, Lanes x) { return hn::IfThenElse(hn::Lt(limit, x), limit, x); }
-HWY_INLINE Lanes at_least(Lanes limit, Lanes x) { return hn::IfThenElse(hn::Lt(x, limit), limit, x); }
-#else
+// x, cut off at a limit; NaN of x stays NaN. Of NaN the vector instructions of x86 give the second argument;
+// Highway's portable targets, and instructions of other processors, may give the limit.
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 HWY_INLINE Lanes at_most(Lanes limit, Lanes x) { return hn::Min(limit, x); }
 HWY_INLINE Lanes at_least(Lanes limit, Lanes x) { return hn::Max(limit, x); }
+#else
+HWY_INLINE Lanes at_most(Lanes limit, Lanes x) { return hn::IfThenElse(hn::Lt(limit, x), limit, x); }
+HWY_INLINE Lanes at_least(Lanes limit, Lanes x) { return hn::IfThenElse(hn::Lt(x, limit), limit, x); }
 #endif
 
 HWY_INLINE float total(Lanes value) { return hn::GetLane(hn::SumOfLanes(Floats(), value)); }

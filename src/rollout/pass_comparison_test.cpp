@@ -181,34 +181,35 @@ TEST(PassComparison, NamesTheOpThatReadsAnotherWeight) {
 
 // Every op that a pass over pages ran by a kernel of a module is one that was compared.
 TEST(PassComparison, HearsEveryOpOfAPass) {
-  for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next", "deepseek_v3"}) {
-    const auto model = tiny_model({.type = type});
-    OpTrace trace(model->decoder);
-    Tape tape;
-    std::set<std::string> heard;
-    {
-      const ops::OpListener::Scope listens(trace);
-      const layers::DecoderInput input =
-          layers::make_input(std::vector<int32_t>{1, 2, 3, 4, 5}, std::vector<int32_t>{5});
-      const Var hidden = model->decoder.forward(tape, input, layers::Decoder::Options{});
-      model->decoder.logits(tape, hidden);
+  for (const ops::OpsConfig& kernels : {ops::OpsConfig(), ops::all_eager()})
+    for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next", "deepseek_v3"}) {
+      const auto model = tiny_model({.type = type, .ops = kernels});
+      OpTrace trace(model->decoder);
+      Tape tape;
+      std::set<std::string> heard;
+      {
+        const ops::OpListener::Scope listens(trace);
+        const layers::DecoderInput input =
+            layers::make_input(std::vector<int32_t>{1, 2, 3, 4, 5}, std::vector<int32_t>{5});
+        const Var hidden = model->decoder.forward(tape, input, layers::Decoder::Options{});
+        model->decoder.logits(tape, hidden);
+      }
+      for (const OpResult& each : trace.take(5)) {
+        heard.insert(each.op);
+        EXPECT_TRUE(each.compares()) << type << ": " << each.op << ", " << each.place;
+      }
+      const std::set<std::string> elsewhere{
+          "adamw",         "global_norm",          "sample",
+          "cross_entropy", "token_log_probs",      "load_balancing_loss",
+          "dropout",       "paged_attention",      "decode_attention",
+          "latent_decode", "causal_conv1d_update", "recurrent_gated_delta_rule",
+          "expert_linear", "rounded_experts",      "fake_quantize"};
+      for (const ops::ModuleKernel& each : model->decoder.ops().bindings()) {
+        const bool not_here = elsewhere.contains(std::string(each.op)) || each.op.starts_with("lora");
+        EXPECT_TRUE(not_here || heard.contains(std::string(each.op)))
+            << type << ": " << each.op << " of " << each.module;
+      }
     }
-    for (const OpResult& each : trace.take(5)) {
-      heard.insert(each.op);
-      EXPECT_TRUE(each.compares()) << type << ": " << each.op << ", " << each.place;
-    }
-    const std::set<std::string> elsewhere{
-        "adamw",         "global_norm",          "sample",
-        "cross_entropy", "token_log_probs",      "load_balancing_loss",
-        "dropout",       "paged_attention",      "decode_attention",
-        "latent_decode", "causal_conv1d_update", "recurrent_gated_delta_rule",
-        "expert_linear", "rounded_experts",      "fake_quantize"};
-    for (const ops::ModuleKernel& each : model->decoder.ops().bindings()) {
-      const bool not_here = elsewhere.contains(std::string(each.op)) || each.op.starts_with("lora");
-      EXPECT_TRUE(not_here || heard.contains(std::string(each.op)))
-          << type << ": " << each.op << " of " << each.module;
-    }
-  }
 }
 
 TEST(PassComparison, HearsTheOpsOfAdapters) {

@@ -58,6 +58,76 @@ __global__ void __launch_bounds__(threads_of(kScaling))
   });
 }
 
+// x times the factors from there on; packs are as aligned as their elements' vectors of at most 16 bytes.
+template <int N>
+__device__ void multiply(float (&x)[N], const float* factors) {
+  constexpr int kPart = N % 4 == 0 ? 4 : 1;
+#pragma unroll
+  for (int k = 0; k < N; k += kPart) {
+    const Pack<float, kPart> part = load_pack<float, kPart>(factors + k);
+#pragma unroll
+    for (int j = 0; j < kPart; ++j) x[k + j] = __fmul_rn(x[k + j], part.values[j]);
+  }
+}
+
+// Of all experts' columns; null: none.
+struct Factors {
+  explicit Factors(const ops::FakeQuantize& op) : columns(op.x.dim(-1)) {
+    if (!op.factors.by.defined()) return;
+    by = op.factors.by.data<float>();
+    back = op.factors.back.data<float>();
+  }
+  bool have_packs() const {
+    const auto at = reinterpret_cast<uintptr_t>(by) | reinterpret_cast<uintptr_t>(back);
+    return at % sizeof(Pack<float, 4>) == 0;
+  }
+  // Of a pack of N elements, from there on.
+  template <int N, class Place>
+  __device__ int64_t first(const Place& at) const {
+    return int64_t{at.expert} * columns + int64_t{at.pack} * N;
+  }
+
+  const float *by = nullptr, *back = nullptr;
+  int64_t columns;
+};
+
+template <class T, class Divisor, bool kInteger>
+struct WideArguments {
+  Arguments<T, Divisor, kInteger> first;
+  Factors factors;
+  const float* second_amax;  // null: rounded once
+  GroupPlaces<Divisor> second_places;
+  quant::Format second_format;
+  Rounding<false> second_round;
+};
+
+// Between factors of columns and in float32 until the end, once or twice. A thread has one pack.
+template <class T, int N, class Divisor, Scaling kScaling, bool kInteger>
+__global__ void __launch_bounds__(kThreads)
+    fake_wide_pack(const __grid_constant__ WideArguments<T, Divisor, kInteger> wide) {
+  using Index = typename Divisor::Index;
+  const Arguments<T, Divisor, kInteger>& a = wide.first;
+  const Index pack = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
+  const bool exists = pack < a.packs, scales = exists && wide.factors.by != nullptr;
+  float x[N] = {};
+  if (exists) widen_all(load_pack<T, N>(a.x.template at<N>(a.places, pack)), x);
+  const int64_t factor = scales ? wide.factors.template first<N>(a.places.place(pack)) : 0;
+  if (scales) multiply(x, wide.factors.by + factor);
+  float own = 0;
+  if constexpr (finds_blocks(kScaling)) own = block_amax(narrow_all<float>(x), a.format.block / N);
+  if (!exists) return;
+  Faking<kScaling, kInteger> faking;
+  faking.take(a.format, a.amax != nullptr ? a.amax[a.places.group(pack)] : 0);
+  faking.fake(a.round, own, x);
+  if (wide.second_amax != nullptr) {
+    Faking<Scaling::kScales, false> again;
+    again.take(wide.second_format, wide.second_amax[wide.second_places.group(pack)]);
+    again.fake(wide.second_round, 0, x);
+  }
+  if (scales) multiply(x, wide.factors.back + factor);
+  store_pack(a.y + int64_t{pack} * N, narrow_all<T>(x));
+}
+
 template <class T, class Grad, class Divisor>
 struct ClipArguments {
   StridedRows<T> x;
@@ -65,10 +135,11 @@ struct ClipArguments {
   const float* amax;
   GroupPlaces<Divisor> places;
   typename Divisor::Index packs;
+  Factors factors;
 };
 
 // Reads x, and of the gradient nothing: what is clipped is set to 0.
-template <class T, class Grad, int N, class Divisor>
+template <class T, class Grad, int N, class Divisor, bool kScales>
 __global__ void __launch_bounds__(kThreads)
     clip_packs(const __grid_constant__ ClipArguments<T, Grad, Divisor> a) {
   using Index = typename Divisor::Index;
@@ -84,39 +155,58 @@ __global__ void __launch_bounds__(kThreads)
       const Index pack = first + i * kThreads;
       if (pack >= a.packs) continue;
       const float amax = a.amax[a.places.group(pack)];
-      if (block_amax(x[i], 1) <= amax) continue;
+      float values[N];
+      widen_all(x[i], values);
+      if constexpr (kScales)
+        multiply(values, a.factors.by + a.factors.template first<N>(a.places.place(pack)));
+      else if (block_amax(x[i], 1) <= amax)
+        continue;
 #pragma unroll
       for (int k = 0; k < N; ++k)
-        if (!(fabsf(widen(x[i].values[k])) <= amax)) a.grad[int64_t{pack} * N + k] = narrow<Grad>(0);
+        if (!(fabsf(values[k]) <= amax)) a.grad[int64_t{pack} * N + k] = narrow<Grad>(0);
     }
   });
 }
 
-quant::Groups groups_in(const FakeQuantize& op) {
+quant::Groups groups_in(const FakeQuantize& op, const Tensor& amax) {
   Shape one = op.x.shape();
   for (int d = 0; d < one.ndim(); ++d) one[d] = 1;
-  return quant::groups_of(FakeQuantize::kName, op.x.shape(), op.amax.defined() ? op.amax.shape() : one);
+  return quant::groups_of(FakeQuantize::kName, op.x.shape(), amax.defined() ? amax.shape() : one);
 }
+
+const float* values_of(const Tensor& amax) { return amax.defined() ? amax.data<float>() : nullptr; }
 
 Tensor forward(const FakeQuantize& op) {
   const Tensor y = Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, op.x.device());
-  const quant::Groups groups = groups_in(op);
+  const quant::Groups groups = groups_in(op, op.amax);
+  const Factors factors(op);
+  const bool wide = factors.by != nullptr || op.again.amax.defined();
   visit_device_float(op.x.dtype(), [&]<class T>() {
     const StridedRows<T> x(op.x);
-    visit_packs<kLanes<T>>(groups, x.has_packs(kLanes<T>), [&]<int N, class Divisor>() {
+    const bool has_packs = x.has_packs(kLanes<T>) && factors.have_packs();
+    visit_packs<kLanes<T>>(groups, has_packs, [&]<int N, class Divisor>() {
       const int64_t packs = y.numel() / N;
       visit_scaling(op.format, [&]<Scaling kScaling, bool kInteger>() {
         const Arguments<T, Divisor, kInteger> arguments{x,
                                                         static_cast<T*>(y.raw()),
-                                                        op.amax.defined() ? op.amax.data<float>() : nullptr,
+                                                        values_of(op.amax),
                                                         GroupPlaces<Divisor>(groups, N),
                                                         static_cast<typename Divisor::Index>(packs),
                                                         op.format,
                                                         Rounding<kInteger>(op.format.element)};
-        constexpr int kOwnThreads = threads_of(kScaling);
-        fake_packs<T, N, Divisor, kScaling, kInteger>
-            <<<one_block_for_each_run<kOwnThreads>(packs), kOwnThreads, 0, device::stream(y.device())>>>(
-                arguments);
+        const cudaStream_t stream = device::stream(y.device());
+        if (wide) {
+          const WideArguments<T, Divisor, kInteger> all{
+              arguments,       factors,
+              values_of(op.again.amax), GroupPlaces<Divisor>(groups_in(op, op.again.amax), N),
+              op.again.format, Rounding<false>(op.again.format.element)};
+          fake_wide_pack<T, N, Divisor, kScaling, kInteger>
+              <<<static_cast<unsigned>((packs + kThreads - 1) / kThreads), kThreads, 0, stream>>>(all);
+        } else {
+          constexpr int kOwnThreads = threads_of(kScaling);
+          fake_packs<T, N, Divisor, kScaling, kInteger>
+              <<<one_block_for_each_run<kOwnThreads>(packs), kOwnThreads, 0, stream>>>(arguments);
+        }
       });
     });
   });
@@ -126,15 +216,21 @@ Tensor forward(const FakeQuantize& op) {
 
 template <class T, class Grad>
 void clip(const FakeQuantize& op, const Tensor& grad) {
-  const quant::Groups groups = groups_in(op);
+  const quant::Groups groups = groups_in(op, op.amax);
   const StridedRows<T> x(op.x);
-  visit_packs<kLanes<T>>(groups, x.has_packs(kLanes<T>), [&]<int N, class Divisor>() {
+  const Factors factors(op);
+  const bool has_packs = x.has_packs(kLanes<T>) && factors.have_packs();
+  visit_packs<kLanes<T>>(groups, has_packs, [&]<int N, class Divisor>() {
     const int64_t packs = grad.numel() / N;
-    const ClipArguments<T, Grad, Divisor> arguments{x, static_cast<Grad*>(grad.raw()), op.amax.data<float>(),
+    const ClipArguments<T, Grad, Divisor> arguments{x,
+                                                    static_cast<Grad*>(grad.raw()),
+                                                    op.amax.data<float>(),
                                                     GroupPlaces<Divisor>(groups, N),
-                                                    static_cast<typename Divisor::Index>(packs)};
-    clip_packs<T, Grad, N, Divisor>
-        <<<blocks_for_runs(packs), kThreads, 0, device::stream(grad.device())>>>(arguments);
+                                                    static_cast<typename Divisor::Index>(packs),
+                                                    factors};
+    const auto kernel = factors.by != nullptr ? clip_packs<T, Grad, N, Divisor, true>
+                                              : clip_packs<T, Grad, N, Divisor, false>;
+    kernel<<<blocks_for_runs(packs), kThreads, 0, device::stream(grad.device())>>>(arguments);
   });
 }
 
@@ -153,7 +249,11 @@ ops::Refusal accepts(const FakeQuantize::Signature& signature, const HardwareFac
 }  // namespace
 
 ops::Kernel<FakeQuantize> cuda_fake_quantize_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward};
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .backward = backward,
+          .traits = {.wide = true}};
 }
 
 }  // namespace temper::backends

@@ -160,19 +160,32 @@ template <bool kInteger>
 class Faking<quant::Scaling::kScales, kInteger> {
  public:
   __device__ void take(const quant::Format& format, float amax) {
-    factors_ = quant::factors_of(format, amax);
+    const quant::Factors factors = quant::factors_of(format, amax);
+    by_ = Quotient(factors.by);
+    back_ = factors.back;
   }
   template <int N>
   __device__ void fake(const Rounding<kInteger>& round, float, float (&x)[N]) const {
+    constexpr float kMost = 0x1p60f;
+    bool quick = by_.quick;
 #pragma unroll
-    for (int k = 0; k < N; ++k) x[k] = __fdiv_rn(x[k], factors_.by);
+    for (int k = 0; k < N; ++k) quick &= fabsf(x[k]) <= kMost;
+    if (quick) {
+      // What corrects a product makes 0 of -0.
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] = copysignf(by_.quickly(x[k]), x[k]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] = by_.exactly(x[k]);
+    }
     round.all(x);
 #pragma unroll
-    for (int k = 0; k < N; ++k) x[k] = __fmul_rn(x[k], factors_.back);
+    for (int k = 0; k < N; ++k) x[k] = __fmul_rn(x[k], back_);
   }
 
  private:
-  quant::Factors factors_;
+  Quotient by_;
+  float back_ = 1;
 };
 
 template <>

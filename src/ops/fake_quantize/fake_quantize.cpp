@@ -98,8 +98,8 @@ void check_second(const FakeQuantize& op, const SecondRounding& again) {
   quant::groups_of(FakeQuantize::kName, op.x.shape(), again.amax.shape());
 }
 
-// What a kernel rounds and clips, made from x where it is needed; with factors of columns a scaled copy of
-// it, and of what is rounded twice a wide one.
+// What a kernel rounds and clips, made from x where it is needed: with factors of columns a scaled copy of
+// it, and of what is rounded twice a wide one, unless one pass does it all.
 class Rounded {
  public:
   Rounded(const Kernel<FakeQuantize>& kernel, const FakeQuantize& op, const ColumnFactors& factors,
@@ -115,14 +115,16 @@ class Rounded {
   }
 
   Tensor forward(const Tensor& x) const {
+    if (is_one_pass()) return kernel_->forward(whole(x)).reshape(x.shape());
     Tensor y = rounded(read(x));
     if (again_.amax.defined()) y = rounded({y.contiguous(), again_.amax, again_.format});
     if (scales()) y = p::scaled_columns(y, factors_.back);
     return y.to(x.dtype()).reshape(x.shape());
   }
   void clip(const Tensor& x, const Tensor& given) const {
-    const FakeQuantize op = read(x);
     const Tensor grad = given.reshape(shape_);
+    if (is_one_pass()) return kernel_->backward(whole(x), grad);
+    const FakeQuantize op = read(x);
     if (kernel_->compose != nullptr) {
       const Stretched wide(op);
       return p::clip_gradient(grad, wide.x, wide.amax);
@@ -141,13 +143,22 @@ class Rounded {
  private:
   bool scales() const { return factors_.by.defined(); }
   bool is_wide() const { return scales() || again_.amax.defined(); }
+  bool is_one_pass() const {
+    const bool second = !again_.amax.defined() ||
+                        (again_.amax.dim(-1) == 1 && again_.format == quant::by_scales(quant::kE4M3));
+    return is_wide() && kernel_->traits.wide && second;
+  }
+  FakeQuantize whole(const Tensor& x) const {
+    // Outer strides may be of any size.
+    return {x.shape() == shape_ ? x : x.reshape(shape_), amax_, format_, factors_, again_};
+  }
   Tensor rounded(const FakeQuantize& op) const {
     return kernel_->compose != nullptr ? composed(op, Stretched(op)) : kernel_->forward(op);
   }
   FakeQuantize read(const Tensor& x) const {
-    const Tensor shaped = x.shape() == shape_ ? x : x.reshape(shape_);  // of any outer strides
-    if (scales()) return {p::scaled_columns(shaped, factors_.by), amax_, format_};
-    return {is_wide() ? shaped.to(DType::kF32).contiguous() : shaped, amax_, format_};
+    const FakeQuantize op = whole(x);
+    if (scales()) return {p::scaled_columns(op.x, factors_.by), amax_, format_};
+    return {is_wide() ? op.x.to(DType::kF32).contiguous() : op.x, amax_, format_};
   }
 
   const Kernel<FakeQuantize>* kernel_;

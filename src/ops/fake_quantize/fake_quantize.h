@@ -4,30 +4,6 @@
 
 namespace temper::ops {
 
-// y is x as it comes back from a number format: encoded and decoded by the arithmetic of quant/format.h, in
-// float32, rounded once to x's dtype. All experts of a stacked weight are one call. The gradient of a
-// rounding is that of the identity (Bengio et al., "Estimating or Propagating Gradients Through Stochastic
-// Neurons for Conditional Computation", 2013): it passes, or with `clips` where |x| ≤ amax in float32, and is
-// 0 elsewhere, also for NaN.
-struct FakeQuantize {
-  static constexpr std::string_view kName = "fake_quantize", kField = "fake_quantize";
-  struct Signature {
-    DType dtype = DType::kF32;
-    quant::Format format = {};
-  };
-
-  Tensor x;     // [rows, columns] or [experts, rows, columns]; outer strides of any size, rows compact
-  Tensor amax;  // [of experts, of rows, of columns] float32, compact: divisors of x's (quant/groups.h); with
-                // blocks one for each matrix or one in all; undefined where the format needs none
-  quant::Format format = {};
-
-  using Forward = Tensor(const FakeQuantize&);  // y, x's shape and dtype, compact
-  // Clips in place: `grad`, y's gradient, becomes x's. Of x's shape, compact, of x's dtype or, as weights'
-  // gradients are, float32.
-  using Backward = void(const FakeQuantize&, const Tensor& grad);
-  using Compose = Var(Tape&, const Var& x, const FakeQuantize& op, bool clips);
-};
-
 // Factors of columns, by which values are multiplied before they are rounded and divided afterwards: y is
 // rounded(x · by) · back, in float32, rounded once to x's dtype. The kernel is one of float32. Gradients are
 // as without factors, since by · back is 1; what clips is |x · by|.
@@ -44,6 +20,38 @@ struct ColumnFactors {
 struct SecondRounding {
   Tensor amax = {};  // [of experts, of rows, of columns] float32, as FakeQuantize has it; undefined: none
   quant::Format format = {};
+};
+
+// y is x as it comes back from a number format: encoded and decoded by the arithmetic of quant/format.h, in
+// float32, rounded once to x's dtype. All experts of a stacked weight are one call. The gradient of a
+// rounding is that of the identity (Bengio et al., "Estimating or Propagating Gradients Through Stochastic
+// Neurons for Conditional Computation", 2013): it passes, or with `clips` where |x| ≤ amax in float32, and is
+// 0 elsewhere, also for NaN.
+struct FakeQuantize {
+  static constexpr std::string_view kName = "fake_quantize", kField = "fake_quantize";
+  struct Signature {
+    DType dtype = DType::kF32;
+    quant::Format format = {};
+  };
+
+  Tensor x;     // [rows, columns] or [experts, rows, columns]; outer strides of any size, rows compact
+  Tensor amax;  // [of experts, of rows, of columns] float32, compact: divisors of x's (quant/groups.h); with
+                // blocks one for each matrix or one in all; undefined where the format needs none
+  quant::Format format = {};
+  // Of kernels with Traits::wide, which then give the bits of x · by, both roundings and · back one after the
+  // other in float32. amax of `again` has one column, and its format is E4M3 by scales.
+  ColumnFactors factors = {};
+  SecondRounding again = {};
+
+  using Forward = Tensor(const FakeQuantize&);  // y, x's shape and dtype, compact
+  // Clips in place: `grad`, y's gradient, becomes x's (with factors |x · by| ≤ amax). Of x's shape, compact,
+  // of x's dtype or, as weights' gradients are, float32.
+  using Backward = void(const FakeQuantize&, const Tensor& grad);
+  using Compose = Var(Tape&, const Var& x, const FakeQuantize& op, bool clips);
+  struct Traits {
+    bool wide = false;  // passes take factors and `again`, of x in any dtype
+    bool operator==(const Traits&) const = default;
+  };
 };
 
 // Formats with blocks of their own (NVFP4, MX) find their scales in x each time: `clips` is for the others.

@@ -95,12 +95,6 @@ std::vector<std::string> written_names(const WeightTable& table) {
 }
 
 [[noreturn]] void fail_unmatched(const WeightTable& table, const Rule& rule) {
-  if (rule.kv_cache && !rule.weights && !rule.inputs && !rule.outputs)
-    fail(
-        "[quantize.rules] '{}' names no keys and values that attention keeps: kv_cache is for attention.qkv "
-        "of "
-        "models without latent attention",
-        rule.pattern);
   const std::vector<std::string> names = written_names(table);
   const std::string nearest = nearest_name(rule.pattern, names);
   if (names.empty()) fail("[quantize] the model has no weights that quantizers may target");
@@ -134,8 +128,8 @@ void check_kind(const std::string& what, const PlannedQuantizer& quantizer) {
         "write weights: int4, weights_per: block and weights_again: fp8, or leave weights_again out",
         what, quantizer.formats());
   if (quantizer.format.has_blocks() && kind.sharing != Sharing::kTensor)
-    fail("[quantize] {}: {} finds the scales of its own blocks; write per: tensor, or leave it out", what,
-         kind.format);
+    fail("[quantize] {}: {} finds the scales of its own blocks; leave {} out", what, kind.format,
+         quantizer.of_input ? "inputs_per" : "weights_per");
   if (!quantizer.of_input && quantizer.format.element.lowest == 0)
     fail("[quantize] {}: {} has no negative numbers, which weights need", what, kind.format);
   if (!quantizer.of_input) return;
@@ -161,6 +155,22 @@ void check_inputs_of_experts(const WeightSpec& spec) {
 const WeightSegment* segment_of(const WeightSpec& spec, QuantizerRole role) {
   if (!module_of(spec.name).ends_with(".attention.qkv") || spec.segments.size() != 3) return nullptr;
   return &spec.segments[role == QuantizerRole::kKeys ? 1 : 2];
+}
+
+// Rules name at least one module, and where they say something of keys and values, one that keeps some.
+void check_matches(const WeightTable& table, const Rule& rule) {
+  bool names_any = false, keeps_any = false;
+  for (const WeightSpec& spec : table.specs()) {
+    if (!spec.quantize || !names_module(rule, spec)) continue;
+    names_any = true;
+    keeps_any = keeps_any || segment_of(spec, QuantizerRole::kKeys) != nullptr;
+  }
+  if (!names_any) fail_unmatched(table, rule);
+  if (rule.kv_cache && !keeps_any)
+    fail(
+        "[quantize.rules] '{}' names no keys and values that attention keeps: kv_cache is for attention.qkv "
+        "of models without latent attention",
+        rule.pattern);
 }
 
 bool applies(const WeightSpec& spec, QuantizerRole role) {
@@ -361,8 +371,12 @@ QuantizerPlan plan_quantizers(const WeightTable& table, const QuantizeOptions& o
         plan.quantizers.push_back(planned(spec, kRoles[role], kind, rules[by].name, options.per_expert));
     }
   }
-  for (size_t i = 0; i < rules.size(); ++i)
-    if (plan.rules[i].matched == 0) fail_unmatched(table, rules[i]);
+  for (const Rule& rule : rules) check_matches(table, rule);
+  if (plan.empty() && options.any())
+    fail(
+        "[quantize] leaves nothing to quantize: for all that {} names, the last rule says none; leave "
+        "quantize out, or that rule",
+        rules.front().name);
   check_calibration(plan, options.calibration);
   plan_column_factors(table, plan, options.calibration);
   return plan;

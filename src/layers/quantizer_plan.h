@@ -64,8 +64,8 @@ struct QuantizerPreset {
   CalibrationMethod calibration = CalibrationMethod::kMax;
 };
 const std::vector<QuantizerPreset>& quantizer_presets();
-// Also with "_CFG" behind the name, and without "_DEFAULT", "_BETA" or "_AWQ_BETA". An Error with the nearest
-// name where there is none.
+// Also with "_CFG" behind the name, and without "_DEFAULT", "_LITE", "_BETA" or "_AWQ_BETA". An Error with
+// the nearest name where there is none.
 const QuantizerPreset& quantizer_preset(std::string_view name);
 
 // Small linears whose results are decays or gates: a shared expert's gate, a gated delta layer's b and a.
@@ -137,8 +137,8 @@ struct QuantizerPlan {
 };
 
 // An Error "[quantize…] …" for a format, preset or pattern that does not exist (with the nearest name), a
-// pattern that names a part of a fused weight, blocks that do not divide a weight, which is named, and what
-// cannot be quantized so.
+// pattern that names a part of a fused weight, blocks that do not divide a weight, which is named, what
+// cannot be quantized so, and rules that leave nothing to quantize.
 QuantizerPlan plan_quantizers(const WeightTable& table, const QuantizeOptions& options);
 
 }  // namespace temper::layers

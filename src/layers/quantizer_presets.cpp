@@ -17,7 +17,7 @@ QuantizerKind int4_then_fp8() { return {"int4", Sharing::kBlock, 128, false, "fp
 QuantizerKind per_token(std::string format) { return {std::move(format), Sharing::kRow, 0, true}; }
 
 // Ends of names that may be left out.
-constexpr std::array<std::string_view, 3> kEnds{"_DEFAULT", "_BETA", "_AWQ_BETA"};
+constexpr std::array<std::string_view, 4> kEnds{"_DEFAULT", "_LITE", "_BETA", "_AWQ_BETA"};
 
 bool is_named(const QuantizerPreset& preset, std::string_view name) {
   return preset.name == name || std::ranges::any_of(kEnds, [&](std::string_view end) {

@@ -56,6 +56,8 @@ TEST(QuantizerPlan, NamesOfPresets) {
     EXPECT_EQ(layers::quantizer_preset(name).name, "NVFP4_DEFAULT");
   for (const char* name : {"W4A8", "W4A8_AWQ", "W4A8_AWQ_BETA", "W4A8_AWQ_CFG", "W4A8_AWQ_BETA_CFG"})
     EXPECT_EQ(layers::quantizer_preset(name).name, "W4A8_AWQ_BETA");
+  for (const char* name : {"NVFP4_AWQ", "NVFP4_AWQ_CFG", "NVFP4_AWQ_LITE", "NVFP4_AWQ_LITE_CFG"})
+    EXPECT_EQ(layers::quantizer_preset(name).name, "NVFP4_AWQ_LITE");
   for (const layers::QuantizerPreset& preset : layers::quantizer_presets())
     EXPECT_EQ(layers::quantizer_preset(preset.name).name, preset.name);
   expect_has(error_of([] { layers::quantizer_preset("W4A8_AQW"); }), "(did you mean 'W4A8_AWQ'?)");
@@ -178,6 +180,15 @@ TEST(QuantizerPlan, OutputsKeysAndValues) {
       }),
       "[quantize.rules] 'layers.*.mlp.*' names no keys and values that attention keeps: kv_cache is for "
       "attention.qkv of models without latent attention");
+  // Nor is it left aside where the rule says something else, too.
+  expect_has(error_of([&] {
+               plan("deepseek_v3", {"", {{"layers.0.*", fp8, {}, {}, fp8}}});
+             }),
+             "'layers.0.*' names no keys and values that attention keeps");
+  expect_has(error_of([&] {
+               plan_quantizers(table, {"", {{"layers.*.atention.qkv", {}, {}, {}, fp8}}});
+             }),
+             "did you mean 'layers.*.attention.qkv'?");
   EXPECT_EQ(
       error_of([&] {
         plan("qwen3_moe", {"", {{"layers.*.mlp.experts.down", {}, {}, fp8}}});
@@ -223,6 +234,14 @@ TEST(QuantizerPlan, RefusedPatterns) {
   EXPECT_NE(error_of([&] { plan("qwen3_moe", {"", {{"layers.0.mlp.gate", fp8, {}}}}); }), "");
 }
 
+TEST(QuantizerPlan, NothingThatIsLeftIsAnError) {
+  const QuantizerKind none;
+  expect_fails("llama", {"FP8_DEFAULT", {{"layers.*", none, none}}},
+               "[quantize] leaves nothing to quantize: for all that preset FP8_DEFAULT names, the last rule "
+               "says none; leave quantize out, or that rule");
+  EXPECT_TRUE(plan("llama", {}).empty());
+}
+
 TEST(QuantizerPlan, RefusedFormatsAndBlocks) {
   const auto one = [](const QuantizerKind& weights, std::optional<QuantizerKind> inputs = {}) {
     return QuantizeOptions{"", {{"layers.0.mlp.down", weights, std::move(inputs)}}};
@@ -238,8 +257,8 @@ TEST(QuantizerPlan, RefusedFormatsAndBlocks) {
                   columns));
   expect_fails(
       "llama", one({"nvfp4", Sharing::kRow}),
-      "[quantize] layers.0.mlp.down.weight: nvfp4 finds the scales of its own blocks; write per: tensor, "
-      "or leave it out");
+      "[quantize] layers.0.mlp.down.weight: nvfp4 finds the scales of its own blocks; leave weights_per "
+      "out");
   expect_fails("llama", one({"uint8", Sharing::kRow}),
                "[quantize] layers.0.mlp.down.weight: uint8 has no negative numbers, which weights need");
   expect_fails("llama", one({}, QuantizerKind{"int8", Sharing::kRow}),

@@ -5,12 +5,12 @@
 
 namespace temper::quant {
 
-const Format& format_named(std::string_view name) {
+const Format& format_named(std::string_view name, std::string_view where) {
   if (const Format* format = formats().find(name)) return *format;
   std::vector<std::string> known;
   for (const auto& entry : formats().entries()) known.push_back(entry.name);
   const std::string nearest = nearest_name(name, known);
-  fail("[quantize] '{}' is no number format{}; formats are {}", name,
+  fail("{} '{}' is no number format{}; formats are {}", where, name,
        nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest), join(known));
 }
 

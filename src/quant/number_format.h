@@ -10,8 +10,8 @@ namespace temper::quant {
 // What rooms register, by the name that configurations write.
 inline Registry<Format>& formats() { return registry<Format>(); }
 
-// An Error with the nearest name where there is none.
-const Format& format_named(std::string_view name);
+// An Error with the nearest name where there is none; it begins with `where`.
+const Format& format_named(std::string_view name, std::string_view where = "[quantize]");
 
 // Values as they are stored.
 struct Encoded {

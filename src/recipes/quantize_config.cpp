@@ -10,6 +10,8 @@ namespace {
 using layers::QuantizerKind;
 using layers::Sharing;
 
+constexpr int64_t kUsualBlock = 128;
+
 std::string preset_names() {
   std::vector<std::string> names;
   for (const layers::QuantizerPreset& preset : layers::quantizer_presets()) names.emplace_back(preset.name);
@@ -23,32 +25,61 @@ Sharing usual_sharing(const quant::Format& format) {
   return format.element.bits <= 4 ? Sharing::kBlock : Sharing::kRow;
 }
 
+// Of a key of the rule; with the nearest name where there is none.
+const quant::Format& format_of(const QuantizeRuleConfig& rule, std::string_view key,
+                               const std::string& format) {
+  return quant::format_named(format, fmt::format("[quantize.rules] '{}' has {}:", rule.modules, key));
+}
+
+// A key that says how, beside one that says that there is nothing.
+void check_beside_none(const QuantizeRuleConfig& rule, const char* role, const char* key, bool is_written) {
+  if (is_written)
+    fail("[quantize.rules] '{}' has {} and {}: none; write a format, or leave {} out", rule.modules, key,
+         role, key);
+}
+
 QuantizerKind kind_of_weights(const QuantizeRuleConfig& rule) {
   const std::string again = rule.weights_again.value_or("none");
-  if (again != "none") quant::format_named(again);
+  if (again != "none") format_of(rule, "weights_again", again);
   if (*rule.weights == "none") {
-    if (again == "none") return {};
-    fail("[quantize.rules] '{}' has weights_again and no format of weights: write weights: int4, for example",
-         rule.modules);
+    check_beside_none(rule, "weights", "weights_per", rule.weights_per.has_value());
+    check_beside_none(rule, "weights", "weights_again", again != "none");
+    check_beside_none(rule, "weights", "block", rule.block.has_value());
+    return {};
   }
-  const quant::Format& format = quant::format_named(*rule.weights);
+  const quant::Format& format = format_of(rule, "weights", *rule.weights);
   const Sharing sharing = rule.weights_per.value_or(usual_sharing(format));
   const bool blocks = sharing == Sharing::kBlock || sharing == Sharing::kTile;
-  return {*rule.weights, sharing, blocks ? rule.block : 0, false, again == "none" ? "" : again};
+  if (rule.block && !blocks)
+    fail("[quantize.rules] '{}' has block: {}, and {}: write weights_per: block, or tile, or leave block out",
+         rule.modules, *rule.block,
+         format.has_blocks() ? fmt::format("{} has blocks of its own", *rule.weights)
+                             : fmt::format("weights in {} have an amax per {}", *rule.weights,
+                                           sharing == Sharing::kRow ? "channel" : "tensor"));
+  return {*rule.weights, sharing, blocks ? rule.block.value_or(kUsualBlock) : 0, false,
+          again == "none" ? "" : again};
 }
 
 QuantizerKind kind_of_inputs(const QuantizeRuleConfig& rule) {
-  if (*rule.inputs == "none") return {};
-  quant::format_named(*rule.inputs);
+  if (*rule.inputs == "none") {
+    check_beside_none(rule, "inputs", "inputs_per", rule.inputs_per.has_value());
+    check_beside_none(rule, "inputs", "inputs_amax", rule.inputs_amax.has_value());
+    return {};
+  }
+  const quant::Format& format = format_of(rule, "inputs", *rule.inputs);
+  if (!format.needs_amax() && rule.inputs_amax == AmaxOf::kCalibration)
+    fail("[quantize.rules] '{}' has inputs_amax: calibrated, but {} has no amax: leave inputs_amax out",
+         rule.modules, *rule.inputs);
   const Sharing sharing = rule.inputs_per.value_or(Sharing::kTensor);
   const AmaxOf usual = sharing == Sharing::kRow ? AmaxOf::kEachPass : AmaxOf::kCalibration;
   return {*rule.inputs, sharing, 0, rule.inputs_amax.value_or(usual) == AmaxOf::kEachPass};
 }
 
-std::optional<QuantizerKind> calibrated(const std::optional<std::string>& format) {
+std::optional<QuantizerKind> calibrated(const QuantizeRuleConfig& rule, std::string_view key,
+                                        const std::optional<std::string>& format) {
   if (!format) return std::nullopt;
   if (*format == "none") return QuantizerKind{};
-  quant::format_named(*format);
+  format_of(rule, key, *format);
   return QuantizerKind{*format};
 }
 
@@ -60,17 +91,41 @@ layers::CalibrationMethod QuantizeConfig::method() const {
 }
 
 layers::QuantizeOptions QuantizeConfig::to_options() const {
+  const QuantizeConfig usual;
+  if (preset.empty() && rules.empty() &&
+      (calibration || percentile || smoothquant_alpha || per_expert != usual.per_expert ||
+       calibration_rows != usual.calibration_rows))
+    fail(
+        "[quantize] says how, but has neither a preset nor rules that say what: write preset: FP8_DEFAULT, "
+        "for example, or leave quantize out");
+  const auto check_method = [&](const char* key, bool is_written, layers::CalibrationMethod of) {
+    if (is_written && method() != of)
+      fail(
+          "[quantize.{}] is for calibration: {}, and the run's is {}: write calibration: {}, or leave {} out",
+          key, layers::name_of(of), layers::name_of(method()), layers::name_of(of), key);
+  };
+  check_method("percentile", percentile.has_value(), layers::CalibrationMethod::kPercentile);
+  check_method("smoothquant_alpha", smoothquant_alpha.has_value(), layers::CalibrationMethod::kSmoothQuant);
   layers::QuantizeOptions options{preset, {}, per_expert, method()};
   for (const QuantizeRuleConfig& rule : rules) {
     if (!rule.weights && !rule.inputs && !rule.outputs && !rule.kv_cache)
-      fail("[quantize.rules] '{}' has neither weights nor inputs: write a format, or none", rule.modules);
-    if (!rule.weights && (rule.weights_per || rule.weights_again))
+      fail(
+          "[quantize.rules] '{}' says nothing of weights, inputs, outputs or kv_cache: write a format, or "
+          "none",
+          rule.modules);
+    if (!rule.weights && (rule.weights_per || rule.weights_again || rule.block))
       fail("[quantize.rules] '{}' has {} without weights: write the format, too", rule.modules,
-           rule.weights_per ? "weights_per" : "weights_again");
+           rule.weights_per     ? "weights_per"
+           : rule.weights_again ? "weights_again"
+                                : "block");
     if (!rule.inputs && (rule.inputs_per || rule.inputs_amax))
       fail("[quantize.rules] '{}' has inputs_per or inputs_amax without inputs: write the format, too",
            rule.modules);
-    layers::QuantizerRule own{rule.modules, {}, {}, calibrated(rule.outputs), calibrated(rule.kv_cache)};
+    layers::QuantizerRule own{rule.modules,
+                              {},
+                              {},
+                              calibrated(rule, "outputs", rule.outputs),
+                              calibrated(rule, "kv_cache", rule.kv_cache)};
     if (rule.weights) own.weights = kind_of_weights(rule);
     if (rule.inputs) own.inputs = kind_of_inputs(rule);
     options.rules.push_back(std::move(own));
@@ -106,7 +161,9 @@ void describe(config::Schema& s, QuantizeRuleConfig& c) {
   s.field("kv_cache", c.kv_cache,
           "The number format of the keys and values that attention keeps, or none (modules: "
           "layers.*.attention.qkv).");
-  s.field("block", c.block, "The columns of a block, or the rows and columns of a tile.").at_least(1);
+  s.field("block", c.block,
+          "The columns of a block of weights, or the rows and columns of a tile. Omitted: 128.")
+      .at_least(1);
 }
 
 void describe(config::Schema& s, QuantizeConfig& c) {
@@ -119,11 +176,13 @@ void describe(config::Schema& s, QuantizeConfig& c) {
       "How the amax are found: the largest magnitudes, the least squared error, a percentile, or the "
       "least divergence of histograms; or after columns have got factors. Omitted: as the preset says, or "
       "max.");
-  s.field("percentile", c.percentile, "Of calibration percentile: how many of 100 values are not cut off.")
+  s.field("percentile", c.percentile,
+          "Of calibration percentile: how many of 100 values are not cut off. Omitted: 99.99.")
       .above(0)
       .at_most(100);
   s.field("smoothquant_alpha", c.smoothquant_alpha,
-          "Of calibration smoothquant: how much of the outliers of inputs weights take over, from 0 to 1.")
+          "Of calibration smoothquant: how much of the outliers of inputs weights take over, from 0 to "
+          "1. Omitted: 1.")
       .at_least(0)
       .at_most(1);
   s.field("calibration_rows", c.calibration_rows,

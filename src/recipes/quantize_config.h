@@ -19,7 +19,7 @@ struct QuantizeRuleConfig {
   std::optional<std::string> weights_again = {};  // what comes back of weights is rounded to it, too
   std::optional<layers::Sharing> weights_per = {}, inputs_per = {};
   std::optional<AmaxOf> inputs_amax = {};
-  int64_t block = 128;
+  std::optional<int64_t> block = {};  // 128
 };
 
 struct QuantizeConfig {
@@ -28,10 +28,11 @@ struct QuantizeConfig {
   bool per_expert = true;
   std::optional<layers::CalibrationMethod> calibration = {};
   int64_t calibration_rows = 64;
-  double percentile = 99.99;
-  double smoothquant_alpha = 1;
+  std::optional<double> percentile = {};         // 99.99
+  std::optional<double> smoothquant_alpha = {};  // 1
 
-  // An Error "[quantize.rules] …" for a rule that says nothing, or half of something.
+  // An Error "[quantize…] …" for a rule that says nothing, or half of something, and for keys that would have
+  // no effect.
   layers::QuantizeOptions to_options() const;
   // The one that is written, or else the preset's.
   layers::CalibrationMethod method() const;

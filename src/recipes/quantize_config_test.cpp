@@ -12,13 +12,15 @@ namespace {
 using layers::QuantizerKind;
 using layers::Sharing;
 
-layers::QuantizeOptions loaded(const std::string& rules) {
+QuantizeConfig written(const std::string& quantize) {
   RunConfig run;
   config::Schema schema = config::schema_of(run);
-  config::load_text(
-      schema, "model: {path: m}\ndata: {train: d}\nquantize: {preset: FP8_DEFAULT, rules: [" + rules + "]}",
-      "run.yaml");
-  return run.quantize.to_options();
+  config::load_text(schema, "model: {path: m}\ndata: {train: d}\nquantize: {" + quantize + "}", "run.yaml");
+  return run.quantize;
+}
+
+layers::QuantizeOptions loaded(const std::string& rules) {
+  return written("preset: FP8_DEFAULT, rules: [" + rules + "]").to_options();
 }
 
 TEST(QuantizeConfig, RulesHaveWhatIsUsualForTheirFormat) {
@@ -48,24 +50,70 @@ TEST(QuantizeConfig, RulesHaveWhatIsUsualForTheirFormat) {
 
 TEST(QuantizeConfig, Refusals) {
   const auto error = [](const std::string& rule) { return error_of([&] { loaded(rule); }); };
-  EXPECT_EQ(error("{modules: a}"),
-            "[quantize.rules] 'a' has neither weights nor inputs: write a format, or none");
+  EXPECT_EQ(
+      error("{modules: a}"),
+      "[quantize.rules] 'a' says nothing of weights, inputs, outputs or kv_cache: write a format, or none");
   EXPECT_EQ(error("{modules: a, inputs: fp8, weights_per: tensor}"),
             "[quantize.rules] 'a' has weights_per without weights: write the format, too");
   EXPECT_EQ(error("{modules: a, inputs: fp8, weights_again: fp8}"),
             "[quantize.rules] 'a' has weights_again without weights: write the format, too");
+  EXPECT_EQ(error("{modules: a, inputs: fp8, block: 64}"),
+            "[quantize.rules] 'a' has block without weights: write the format, too");
+  for (const char* key : {"weights_again: fp8", "weights_per: channel", "block: 64"}) {
+    const std::string name(key, std::string_view(key).find(':'));
+    EXPECT_EQ(error(fmt::format("{{modules: a, weights: none, {}}}", key)),
+              fmt::format("[quantize.rules] 'a' has {0} and weights: none; write a format, or leave {0} out",
+                          name));
+  }
+  for (const char* key : {"inputs_per: token", "inputs_amax: dynamic"}) {
+    const std::string name(key, std::string_view(key).find(':'));
+    EXPECT_EQ(
+        error(fmt::format("{{modules: a, inputs: none, {}}}", key)),
+        fmt::format("[quantize.rules] 'a' has {0} and inputs: none; write a format, or leave {0} out", name));
+  }
+  EXPECT_EQ(error("{modules: a, weights: fp8, block: 128}"),
+            "[quantize.rules] 'a' has block: 128, and weights in fp8 have an amax per tensor: write "
+            "weights_per: block, or tile, or leave block out");
   EXPECT_EQ(
-      error("{modules: a, weights: none, weights_again: fp8}"),
-      "[quantize.rules] 'a' has weights_again and no format of weights: write weights: int4, for example");
+      error("{modules: a, weights: nvfp4, block: 32}"),
+      "[quantize.rules] 'a' has block: 32, and nvfp4 has blocks of its own: write weights_per: block, or "
+      "tile, or leave block out");
+  EXPECT_EQ(error("{modules: a, inputs: mxfp8, inputs_amax: calibrated}"),
+            "[quantize.rules] 'a' has inputs_amax: calibrated, but mxfp8 has no amax: leave inputs_amax out");
   EXPECT_NE(error("{modules: a, weights: int4, weights_again: fb8}").find("(did you mean 'fp8'?)"),
             std::string::npos);
   EXPECT_EQ(error("{modules: a, weights: fp8, inputs_amax: dynamic}"),
             "[quantize.rules] 'a' has inputs_per or inputs_amax without inputs: write the format, too");
-  EXPECT_NE(error("{modules: a, weights: fb8}").find("'fb8' is no number format (did you mean 'fp8'?)"),
-            std::string::npos);
+  for (const char* key : {"weights", "inputs", "outputs", "kv_cache"})
+    EXPECT_NE(error(fmt::format("{{modules: a, {}: fb8}}", key))
+                  .find(fmt::format("[quantize.rules] 'a' has {}: 'fb8' is no number format (did you mean "
+                                    "'fp8'?); formats are ",
+                                    key)),
+              std::string::npos)
+        << key;
   EXPECT_NE(error("{modules: a, weight: fp8}").find("did you mean"), std::string::npos);
   EXPECT_NE(error("{weights: fp8}").find("modules"), std::string::npos);
   EXPECT_NE(error("{modules: a, weights: fp8, weights_per: chanel}").find("channel"), std::string::npos);
+}
+
+// Keys that say how something is done that is not done.
+TEST(QuantizeConfig, KeysWithoutEffectAreRefused) {
+  const auto error = [](const std::string& keys) { return error_of([&] { written(keys).to_options(); }); };
+  for (const char* key : {"calibration: mse", "percentile: 99", "smoothquant_alpha: 0.5", "per_expert: false",
+                          "calibration_rows: 8"})
+    EXPECT_EQ(error(key),
+              "[quantize] says how, but has neither a preset nor rules that say what: write preset: "
+              "FP8_DEFAULT, for example, or leave quantize out")
+        << key;
+  EXPECT_EQ(error("preset: FP8, percentile: 99"),
+            "[quantize.percentile] is for calibration: percentile, and the run's is max: write calibration: "
+            "percentile, or leave percentile out");
+  EXPECT_EQ(error("preset: INT4_AWQ, smoothquant_alpha: 0.5"),
+            "[quantize.smoothquant_alpha] is for calibration: smoothquant, and the run's is awq_lite: write "
+            "calibration: smoothquant, or leave smoothquant_alpha out");
+  EXPECT_EQ(written("preset: FP8, calibration: percentile, percentile: 99").to_options().preset, "FP8");
+  EXPECT_EQ(written("preset: INT8_SMOOTHQUANT, smoothquant_alpha: 0.5").to_options().preset,
+            "INT8_SMOOTHQUANT");
 }
 
 }  // namespace

@@ -15,8 +15,11 @@ namespace temper::recipes {
 namespace {
 
 training::CalibrationOptions calibration_options(const RunConfig& config) {
-  return {config.quantize.method(), config.quantize.percentile, config.quantize.smoothquant_alpha,
-          config.train.micro_batch_tokens};
+  training::CalibrationOptions options{.method = config.quantize.method(),
+                                       .micro_batch_tokens = config.train.micro_batch_tokens};
+  if (config.quantize.percentile) options.percentile = *config.quantize.percentile;
+  if (config.quantize.smoothquant_alpha) options.alpha = *config.quantize.smoothquant_alpha;
+  return options;
 }
 
 // "0.3 for 4, 0.5 for 2": how many weights took which.
@@ -98,8 +101,11 @@ void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers&
     const checkpoints::SafetensorsFile file = reader.tensors(name);
     for (const layers::NamedScales& each : state) {
       if (file.find(each.name) == nullptr)
-        fail("[{}] has no '{}': it is the checkpoint of another configuration of quantizers", file.path(),
-             each.name);
+        fail(
+            "[{}] has no '{}': it is the checkpoint of another configuration of quantizers; write quantize "
+            "as it was "
+            "then, or train to another output",
+            file.path(), each.name);
       const Tensor values = file.tensor(each.name);
       if (values.shape() != each.values.shape() || values.dtype() != DType::kF32)
         fail("[{}] '{}' is {} {}, expected float32 {}", file.path(), each.name, to_string(values.dtype()),
@@ -109,7 +115,10 @@ void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers&
     for (const auto& entry : file.entries())
       if (std::none_of(state.begin(), state.end(),
                        [&](const layers::NamedScales& each) { return each.name == entry.name; }))
-        fail("[{}] has '{}', which no quantizer of this run reads", file.path(), entry.name);
+        fail(
+            "[{}] has '{}', which no quantizer of this run reads; write quantize as it was then, or train to "
+            "another output",
+            file.path(), entry.name);
   }
   quantizers.take_own();
   quantizers.set_ready();

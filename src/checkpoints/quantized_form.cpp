@@ -76,7 +76,11 @@ std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder
       const Json* found = config.is_object() ? config.find(key) : nullptr;
       if (found == nullptr || found->is_null()) continue;
       const Method* method = method_named(readable_quant_method(*found, where));
-      return method == nullptr ? nullptr : method->make(*found, where);
+      if (method == nullptr) return nullptr;
+      const std::string beside = join_path(folder, kBeside[0].file);
+      if (method->make == modelopt_form && exists(beside))
+        check_modelopt_beside(*found, where, Json::parse_file(beside), beside);
+      return method->make(*found, where);
     }
   }
   for (const Beside& each : kBeside) {
@@ -89,6 +93,23 @@ std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder
     return each.make(*how, beside);
   }
   return nullptr;
+}
+
+void check_not_quantized(const std::string& folder) {
+  const std::string where = join_path(folder, "config.json");
+  std::string found;
+  if (const auto form = quantized_form_of(folder)) {
+    found = form->name();
+  } else if (exists(where)) {
+    const Json config = Json::parse_file(where);
+    const Json* how = config.is_object() ? config.find("quantization_config") : nullptr;
+    if (how != nullptr && !how->is_null()) found = readable_quant_method(*how, where);
+  }
+  if (!found.empty())
+    fail(
+        "[quantize] the model {} is quantized already ({}); use the model that it was made from, or leave "
+        "quantize out: then training starts from the numbers that its codes mean",
+        folder, found);
 }
 
 }  // namespace temper::checkpoints

@@ -60,10 +60,15 @@ std::string readable_quant_method(const Json& quantization_config, const std::st
 // quantize_config.json (AutoGPTQ's) or quant_config.json (AutoAWQ's) where that says nothing; null: its files
 // have plain values.
 std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder);
+// An Error "[quantize] …" where the folder is quantized, with experts in MXFP4, too.
+void check_not_quantized(const std::string& folder);
 
 // Forms, of a quantization_config (or of what hf_quant_config.json has as "quantization"). An Error
 // "[where] …" for what they cannot read.
 std::shared_ptr<const QuantizedForm> modelopt_form(const Json& config, const std::string& where);
+// An Error "[where] …" where hf_quant_config.json beside config.json names another algorithm than it does.
+void check_modelopt_beside(const Json& config, const std::string& where, const Json& beside,
+                           const std::string& where_beside);
 std::shared_ptr<const QuantizedForm> compressed_tensors_form(const Json& config, const std::string& where);
 std::shared_ptr<const QuantizedForm> fp8_form(const Json& config, const std::string& where);
 std::shared_ptr<const QuantizedForm> bitsandbytes_form(const Json& config, const std::string& where);

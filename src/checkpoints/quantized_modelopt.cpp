@@ -1,3 +1,4 @@
+#include <cctype>
 #include <map>
 
 #include "base/error.h"
@@ -30,6 +31,22 @@ ModeloptChoice choice_of(const Json& config, const std::string& where) {
   return {algorithm, block};
 }
 
+// The groups that readers of compressed-tensors' configuration look at describe the same numbers.
+void check_bits(const Json& config, const ModeloptAlgorithm& algorithm, const std::string& where) {
+  const Json* groups = config.find("config_groups");
+  if (groups == nullptr || !groups->is_object()) return;
+  for (const auto& [name, group] : groups->as_object()) {
+    const Json* weights = group.is_object() ? group.find("weights") : nullptr;
+    const Json* bits = weights != nullptr && weights->is_object() ? weights->find("num_bits") : nullptr;
+    if (bits != nullptr && bits->is_int() && bits->as_int() != algorithm.element.bits)
+      fail(
+          "[{}] quant_algo is {}, whose weights have {} bits, but {} of config_groups has num_bits {}; one "
+          "of "
+          "them is wrong: write the folder again",
+          where, algorithm.name, algorithm.element.bits, name, bits->dump());
+  }
+}
+
 class ModeloptForm : public QuantizedForm {
  public:
   ModeloptForm(const Json& config, const std::string& where) {
@@ -44,6 +61,7 @@ class ModeloptForm : public QuantizedForm {
         modules_.emplace(module, choice_of(how, fmt::format("{}] [{}", where, module)));
     } else {
       all_ = choice_of(config, where);
+      check_bits(config, *all_.algorithm, where);
       name_ = fmt::format("modelopt {}", all_.algorithm->name);
     }
   }
@@ -74,7 +92,11 @@ class ModeloptForm : public QuantizedForm {
     check(".weight", {&how.dtype, 1},
           {codes_shape(how.layout, how.element.bits, matrix.rows, matrix.columns)});
     check(kScale, {&how.scale_dtype, 1}, how.scale_shapes(matrix.rows, matrix.columns, choice.block));
-    if (how.second) check(kSecond, kFloats, {{}, {1}});
+    if (how.second)
+      check(kSecond, kFloats, {{}, {1}});
+    else if (folder.find(matrix.part(kSecond)) != nullptr)
+      found.push_back(fmt::format("'{}' is there, but quant_algo {} has no second scale",
+                                  matrix.part(kSecond), how.name));
     if (folder.find(matrix.part(kBefore)) != nullptr) check(kBefore, kFloats, {{matrix.columns}});
     return found;
   }
@@ -131,7 +153,23 @@ class ModeloptForm : public QuantizedForm {
   std::map<std::string, ModeloptChoice> modules_;  // of MIXED_PRECISION, by name
 };
 
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 }  // namespace
+
+void check_modelopt_beside(const Json& config, const std::string& where, const Json& beside,
+                           const std::string& where_beside) {
+  const Json* own = config.is_object() ? config.find("quant_algo") : nullptr;
+  const Json* how = beside.is_object() ? beside.find("quantization") : nullptr;
+  const Json* other = how != nullptr && how->is_object() ? how->find("quant_algo") : nullptr;
+  if (own == nullptr || other == nullptr || !own->is_string() || !other->is_string()) return;
+  if (lower(own->as_string()) != lower(other->as_string()))
+    fail("[{}] quant_algo is {}, but {} in {}: one of them is wrong; write the folder again", where,
+         own->dump(), other->dump(), where_beside);
+}
 
 std::shared_ptr<const QuantizedForm> modelopt_form(const Json& config, const std::string& where) {
   return std::make_shared<ModeloptForm>(config, where);

@@ -121,6 +121,9 @@ TEST_F(GptOss, Mxfp4IsReadAsItIsAndWrittenAsNumbers) {
   const auto model = load_model(path, {.dtype = DType::kBF16});
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("the experts are in MXFP4"), std::string::npos) << log;
+  BuildOptions again;
+  again.quantize = {"", {{"layers.*.attention.*", layers::QuantizerKind{"fp8"}}}};
+  expect_has(error_of([&] { load_model(path, again); }), "is quantized already (mxfp4)");
   constexpr double kNumbers[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   const auto found = values_of(model->decoder.parameters().value("layers.1.mlp.experts.gate_up.weight"));
   for (int64_t e = 0; e < kGptExperts; ++e)

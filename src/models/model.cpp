@@ -134,14 +134,6 @@ std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
 
 namespace {
 
-void check_not_quantized_again(const checkpoints::ModelFolder& files, const BuildOptions& options) {
-  if (files.form() == nullptr || !options.quantize.any()) return;
-  fail(
-      "[quantize] the model {} is quantized already ({}); use the model that it was made from, or leave "
-      "quantize out: then training starts from the numbers that its codes mean",
-      files.path(), files.form()->name());
-}
-
 // Where the folder has codes of some.
 void report_quantized(const checkpoints::ModelFolder& files, const WeightTable& table) {
   if (files.form() == nullptr) return;
@@ -161,7 +153,7 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   const layers::DecoderConfig architecture = configure_built(config, where, options);
   const auto files = checkpoints::ModelFolder::open(folder);
   checkpoints::check_weights(files, layers::decoder_weight_table(architecture));
-  check_not_quantized_again(files, options);
+  if (options.quantize.any()) checkpoints::check_not_quantized(folder);
   report_unused(config, where);
   if (const auto kept = checkpoints::kept_names(files, layers::decoder_weight_table(architecture));
       !kept.empty())

@@ -37,7 +37,7 @@ int quantize(const std::vector<std::string>& arguments) {
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   parsed.load(schema);
-  std::fputs(recipes::describe(recipes::quantizers_of_run(config)).c_str(), stdout);
+  std::fputs(recipes::describe_quantizers(config).c_str(), stdout);
   return 0;
 }
 

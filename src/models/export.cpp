@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/modelopt_parts.h"
+#include "models/export_checks.h"
 #include "models/export_compressed.h"
 #include "models/export_norms.h"
 #include "primitives/fake_quantized.h"
@@ -65,16 +66,8 @@ class Encoder : public checkpoints::EncodedParameters {
       Module& module = modules_[each.planned.weight];
       quantizer_of(module, each.planned) = &each;
     }
-    for (auto& [name, module] : modules_) {
-      if (module.weight == nullptr)
-        fail("[export] {} has no quantizer of its weight beside it: readers do not know that",
-             (module.input != nullptr  ? module.input
-              : module.keys != nullptr ? module.keys
-                                       : module.values)
-                 ->planned.name);
-      module.form =
-          exported_form(module.weight->planned, module.input == nullptr ? nullptr : &module.input->planned);
-    }
+    const auto forms = exported_forms(model.quantizers().plan(), model.parameters().table());
+    for (auto& [name, module] : modules_) module.form = forms.at(name);
     for (const auto& [norm, quantizer] : norms) modules_.at(quantizer->planned.weight).is_folded = true;
   }
 
@@ -83,7 +76,6 @@ class Encoder : public checkpoints::EncodedParameters {
   std::vector<TensorInfo> list(const WeightSpec& spec) const override {
     const auto found = modules_.find(spec.name);
     if (found == modules_.end()) return {};
-    check_rows(spec, found->second);
     const Module& module = found->second;
     const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
     std::vector<TensorInfo> infos;
@@ -140,14 +132,6 @@ class Encoder : public checkpoints::EncodedParameters {
  private:
   static const Quantizer*& quantizer_of(Module& module, const PlannedQuantizer& planned) {
     using enum layers::QuantizerRole;
-    if (planned.role == kOutput)
-      fail(
-          "[export] {} rounds what a module gives: readers know no scale of that, and would compute "
-          "something "
-          "else; train without outputs in quantize.rules",
-          planned.name);
-    if (planned.role > kOutput && planned.kind.format != "fp8")
-      fail("[export] {} keeps keys and values in {}: readers know fp8", planned.name, planned.kind.format);
     return planned.role == kWeight  ? module.weight
            : planned.role == kInput ? module.input
            : planned.role == kKeys  ? module.keys
@@ -193,27 +177,6 @@ class Encoder : public checkpoints::EncodedParameters {
   static float input_scale(const Quantizer& input, int64_t row, int64_t rows) {
     const int64_t place = row / (rows / input.amax.numel());
     return modelopt_scale(input.planned.format, input.amax.data<float>()[place]);
-  }
-
-  static void check_rows(const WeightSpec& spec, const Module& module) {
-    if (module.keys != nullptr && spec.sources.size() != 3)
-      fail(
-          "[export] {} has queries, keys and values as one matrix in files: readers know no scale of its "
-          "cache",
-          spec.name);
-    if (spec.experts_in_files > 0)
-      fail(
-          "[export] {} is quantized: readers know no such format of experts whose files have transposes; "
-          "leave the experts out of the quantization",
-          spec.name);
-    const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
-    const int64_t unit = how.groups == ScaleGroups::kTiles     ? module.weight->planned.kind.block
-                         : how.layout == CodesIn::kPairsOfRows ? 2
-                                                               : 1;
-    for (const WeightSource& source : spec.sources)
-      if (source.rows % unit != 0)
-        fail("[export] {} has {} rows, which {} of {} rows do not divide: leave {} as it is", source.name,
-             source.rows, unit == 2 ? "pairs" : "tiles", unit, module.weight->planned.name);
   }
 
   std::map<std::string, Module> modules_;  // by parameter

@@ -32,7 +32,8 @@ Exported export_run(const std::string& run, const std::string& folder, models::E
   const std::string from = config.adapters.empty() ? files.model() : config.model.path,
                     states = config.adapters.empty() ? files.states() : files.calibration();
   const auto state = checkpoints::open_newest(states);
-  if (!state) fail("[{}] has no checkpoint, which the amax would be in", states);
+  if (!state)
+    fail("[{}] has no checkpoint, which the amax would be in; restore it, or train the run again", states);
   models::BuildOptions build;
   build.dtype = config.model.dtype;
   build.quantize = config.quantize.to_options();

@@ -7,6 +7,8 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/quantized_form.h"
+#include "models/export_checks.h"
 #include "models/model.h"
 #include "recipes/recipe.h"
 
@@ -21,40 +23,7 @@ std::string amax_of(const PlannedQuantizer& quantizer) {
   return to_string(quantizer.amax);
 }
 
-}  // namespace
-
-void check_quantize(const RunConfig& config) {
-  const layers::QuantizeOptions options = config.quantize.to_options();
-  if (!options.any()) return;
-  if (!config.adapters.empty() && config.model.base_dtype)
-    fail(
-        "[quantize] rounds the weights below adapters, which model.base_dtype keeps in {}: leave one of them "
-        "out",
-        config.model.kept_in());
-}
-
-layers::QuantizerPlan quantizers_of_run(const RunConfig& config) {
-  const layers::QuantizeOptions options = config.quantize.to_options();
-  if (!options.any())
-    fail("[quantize] has neither a preset nor rules: write quantize: {{preset: FP8_DEFAULT}}, for example");
-  const std::string& folder = config.model.path;
-  if (!is_directory(folder)) fail("[model.path] '{}' {}", folder, checkpoints::no_model_folder(folder));
-  const Json model = checkpoints::read_model_config(folder);
-  const layers::DecoderConfig architecture = models::configure(model, join_path(folder, "config.json"));
-  return layers::plan_quantizers(layers::decoder_weight_table(architecture), options);
-}
-
-std::string describe_rules(const layers::QuantizerPlan& plan) {
-  std::vector<std::string> lines;
-  for (const layers::RuleMatches& rule : plan.rules)
-    lines.push_back(fmt::format("{}: matches {} quantizers{}", rule.rule, rule.matched,
-                                rule.decided == rule.matched ? ""
-                                                             : fmt::format(", of which later rules decide {}",
-                                                                           rule.matched - rule.decided)));
-  return join(lines, "\n");
-}
-
-std::string describe(const layers::QuantizerPlan& plan) {
+std::string table_of(const layers::QuantizerPlan& plan) {
   using Row = std::array<std::string, 6>;
   std::vector<Row> rows{{"quantizer", "count", "format", "scales for", "amax", "decided by"}};
   int64_t count = 0;
@@ -72,6 +41,56 @@ std::string describe(const layers::QuantizerPlan& plan) {
     text += row.back() + "\n";
   }
   return text + fmt::format("\n{} quantizers\n{}\n", count, describe_rules(plan));
+}
+
+}  // namespace
+
+void check_quantize(const RunConfig& config) {
+  const layers::QuantizeOptions options = config.quantize.to_options();
+  if (!options.any()) return;
+  if (!config.adapters.empty() && config.model.base_dtype)
+    fail(
+        "[quantize] rounds the weights below adapters, which model.base_dtype keeps in {}: leave one of them "
+        "out",
+        config.model.kept_in());
+}
+
+std::string why_not_exported(const layers::QuantizerPlan& plan, const WeightTable& table) {
+  try {
+    models::exported_forms(plan, table);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string describe_rules(const layers::QuantizerPlan& plan) {
+  std::vector<std::string> lines;
+  for (const layers::RuleMatches& rule : plan.rules)
+    lines.push_back(fmt::format("{}: matches {} quantizers{}", rule.rule, rule.matched,
+                                rule.decided == rule.matched ? ""
+                                                             : fmt::format(", of which later rules decide {}",
+                                                                           rule.matched - rule.decided)));
+  return join(lines, "\n");
+}
+
+std::string describe_quantizers(const RunConfig& config) {
+  check_quantize(config);
+  const layers::QuantizeOptions options = config.quantize.to_options();
+  if (!options.any())
+    fail("[quantize] has neither a preset nor rules: write quantize: {{preset: FP8_DEFAULT}}, for example");
+  const std::string& folder = config.model.path;
+  if (!is_directory(folder)) fail("[model.path] '{}' {}", folder, checkpoints::no_model_folder(folder));
+  const Json model = checkpoints::read_model_config(folder);
+  const layers::DecoderConfig architecture = models::configure(model, join_path(folder, "config.json"));
+  checkpoints::check_not_quantized(folder);
+  const WeightTable table = layers::decoder_weight_table(architecture);
+  const layers::QuantizerPlan plan = layers::plan_quantizers(table, options);
+  const std::string why_not = why_not_exported(plan, table);
+  return table_of(plan) + (why_not.empty()
+                               ? fmt::format("temper export writes {}\n",
+                                             models::exported_algorithms(models::exported_forms(plan, table)))
+                               : fmt::format("temper export cannot write this: {}\n", why_not));
 }
 
 }  // namespace temper::recipes

@@ -213,8 +213,11 @@ void RunSetup::load_weights(ops::Preferences preferred, bool verbose) {
         "[train.router.force_balance] tokens take experts in turn, whatever the routers say: measure the "
         "speed "
         "of such a run, but do not use what it learns");
-  if (!model->decoder.quantizers().empty())
-    log_info("quantizers: " + describe_rules(model->decoder.quantizers().plan()));
+  if (const layers::QuantizerPlan& plan = model->decoder.quantizers().plan(); !plan.empty()) {
+    log_info("quantizers: " + describe_rules(plan));
+    if (const std::string why = why_not_exported(plan, model->decoder.parameters().table()); !why.empty())
+      log_warning(fmt::format("[quantize] 'temper export' cannot write what this run trains: {}", why));
+  }
   log_info(describe_kernels(config, model->decoder.ops(), facts, verbose));
 }
 

@@ -13,12 +13,13 @@ TEST_F(Cli, QuantizeListsTheQuantizersOfARunAndWhatDecided) {
                               " --dry-run --quantize.preset FP8 --quantize.rules "
                               "'[{modules: layers.0.mlp.*, weights: int4, block: 32, inputs: none}]'");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  for (const char* line : {"layers.0.attention.qkv.weight_quantizer     1      fp8     tensor        [1, 1]  "
-                           "   preset FP8_DEFAULT\n",
-                           "layers.0.mlp.down.weight_quantizer          1      int4    blocks of 32  [128, "
-                           "12]  rule 'layers.0.mlp.*'\n",
-                           "preset FP8_DEFAULT: matches ", ", of which later rules decide 4\n",
-                           "rule 'layers.0.mlp.*': matches 4 quantizers\n"})
+  for (const char* line :
+       {"layers.0.attention.qkv.weight_quantizer     1      fp8     tensor        [1, 1]  "
+        "   preset FP8_DEFAULT\n",
+        "layers.0.mlp.down.weight_quantizer          1      int4    blocks of 32  [128, "
+        "12]  rule 'layers.0.mlp.*'\n",
+        "preset FP8_DEFAULT: matches ", ", of which later rules decide 4\n",
+        "rule 'layers.0.mlp.*': matches 4 quantizers\n", "temper export writes FP8, W4A16_AWQ\n"})
     EXPECT_NE(outcome.out.find(line), std::string::npos) << line << "\n" << outcome.out;
   EXPECT_EQ(outcome.out.find("layers.0.mlp.down.input_quantizer"), std::string::npos) << outcome.out;
   const Outcome twice = run("quantize " + yaml() + " --dry-run --quantize.preset W4A8");
@@ -26,8 +27,15 @@ TEST_F(Cli, QuantizeListsTheQuantizersOfARunAndWhatDecided) {
   for (const char* line :
        {"layers.0.mlp.down.weight_quantizer          1      int4, then fp8  blocks of 128  "
         "[128, 3]  preset W4A8_AWQ_BETA\n",
-        "layers.0.mlp.down.input_quantizer           1      fp8             tensor"})
+        "layers.0.mlp.down.input_quantizer           1      fp8             tensor",
+        "temper export writes W4A8_AWQ\n"})
     EXPECT_NE(twice.out.find(line), std::string::npos) << line << "\n" << twice.out;
+  const Outcome trained_only = run("quantize " + yaml() + " --dry-run --quantize.preset MXFP6");
+  EXPECT_EQ(trained_only.code, 0) << trained_only.err;
+  EXPECT_NE(trained_only.out.find("temper export cannot write this: [export] layers.0.attention.output."
+                                  "weight_quantizer is mxfp6 per blocks of 32"),
+            std::string::npos)
+      << trained_only.out;
 }
 
 TEST_F(Cli, QuantizeRefusesWhatItCannotDo) {
@@ -36,6 +44,8 @@ TEST_F(Cli, QuantizeRefusesWhatItCannotDo) {
                  "[command line] 'temper quantize' prints what would be quantized: add --dry-run");
   expect_refused(run_and + "--dry-run", 2,
                  "[quantize] has neither a preset nor rules: write quantize: {preset:");
+  expect_refused(run_and + "--dry-run --quantize.preset FP8 --model.base_dtype nf4 --adapters '[{rank: 2}]'",
+                 2, "[quantize] rounds the weights below adapters");
   expect_refused(run_and + "--dry-run --quantize.prest FP8", 2, "did you mean 'quantize.preset'?");
   expect_refused(run_and + "--dry-run --quantize.preset NVPF4", 2, "(did you mean 'NVFP4'?)");
   expect_refused(run_and + "--dry-run --quantize.preset FP8 --model.path nowhere", 2,
@@ -56,6 +66,10 @@ TEST_F(Cli, QuantizedRunsResumeBitByBit) {
   EXPECT_NE(first.err.find("quantizers: amax of 12 weights, and of 11 inputs over "), std::string::npos)
       << first.err;
   EXPECT_NE(first.err.find(" tokens in 6 rows"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("[quantize] 'temper export' cannot write what this run trains: [export] "
+                           "layers.0.mlp.down.weight_quantizer is int8 per channel"),
+            std::string::npos)
+      << first.err;
   ASSERT_EQ(again.code, 0) << again.err;
   for (const char* later : {"/checkpoints/step-000010", "/checkpoints/step-000012", "/model"}) {
     ASSERT_TRUE(exists(cut + later)) << later;
@@ -154,6 +168,7 @@ TEST_F(Cli, AQuantizedRunIsExported) {
   const Outcome trained = run(
       "train " + yaml() + " --quantize.preset FP8 --train.steps 2 --model.dtype bfloat16 --output " + out);
   ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(trained.err.find("cannot write"), std::string::npos) << trained.err;
   const Outcome outcome = run("export " + out + " " + exported);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find(": 24 quantizers, amax of step 2\n"), std::string::npos) << outcome.out;
@@ -162,6 +177,8 @@ TEST_F(Cli, AQuantizedRunIsExported) {
   EXPECT_LT(read_file(exported + "/model.safetensors").size(),
             read_file(out + "/model/model.safetensors").size());
   expect_refused("export " + out + " " + exported, 2, "exists already");
+  expect_refused("quantize --dry-run --quantize.preset FP8 --model.path " + exported, 2,
+                 "[quantize] the model " + exported + " is quantized already (modelopt FP8)");
   expect_refused("export " + exported + " " + folder() + "/other", 2,
                  "has no config.yaml; expected the folder of a run");
   const std::string plain = folder() + "/never_quantized";
@@ -211,6 +228,36 @@ TEST_F(Cli, AnExportedFolderIsAModelLikeOthers) {
               1e-5 * one.at(0).at("loss").as_double());
   expect_refused(train + folder() + "/none --quantize.preset INT8", 2,
                  "[quantize] the model " + exported + " is quantized already");
+}
+
+// What is exported is made of the weights before rounding, never of what an earlier rounding gave: a run that
+// was stopped and resumed leaves the same bytes, and so does a second export.
+TEST_F(Cli, ExportsOfResumedRunsHaveTheSameBytes) {
+  for (const char* preset : {"MXFP8", "NVFP4"}) {
+    SCOPED_TRACE(preset);
+    const std::string whole = folder() + "/whole_" + preset, cut = folder() + "/cut_" + preset;
+    const std::string options =
+        std::string(" --model.dtype bfloat16 --checkpoint.keep_last 9 --quantize.preset ") + preset +
+        " --output ";
+    for (const std::string& out : {whole, cut}) {
+      const Outcome trained = run("train " + yaml() + options + out);
+      ASSERT_EQ(trained.code, 0) << trained.err;
+    }
+    for (const char* later : {"/checkpoints/step-000010", "/checkpoints/step-000012", "/model"})
+      remove_all(cut + later);
+    const Outcome resumed = run("train " + yaml() + options + cut);
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_NE(resumed.err.find("after step 5"), std::string::npos) << resumed.err;
+    const auto exported = [&](const std::string& from, const std::string& to) {
+      const Outcome outcome = run("export " + from + " " + to);
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      return read_file(to + "/model.safetensors");
+    };
+    const std::string bytes = exported(whole, whole + "_codes");
+    EXPECT_FALSE(bytes.empty());
+    EXPECT_EQ(exported(cut, cut + "_codes"), bytes);
+    EXPECT_EQ(exported(whole, whole + "_again"), bytes);
+  }
 }
 
 // A plan knows what a quantized run takes, and a dry run stores nothing.

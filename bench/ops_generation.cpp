@@ -45,9 +45,12 @@ void add_sample() {
   nucleus.temperature = 0.6;
   nucleus.top_k = 20;
   nucleus.top_p = 0.95;
+  ops::SamplingOptions likely;
+  likely.temperature = 1;
+  likely.min_p = 0.05;
   for (const DType dtype : kDTypes)
     for (const Size& size : sizes())
-      for (const Way& way : {Way{"greedy", {}}, Way{"nucleus", nucleus}})
+      for (const Way& way : {Way{"greedy", {}}, Way{"nucleus", nucleus}, Way{"min_p", likely}})
         for_each_provider<Sample>(
             {dtype, size.model.vocab}, label(dtype, fmt::format("{}.{}", size.model.name, way.name)),
             size.eager, [&, options = way.options](const auto& name, const auto& ops) {

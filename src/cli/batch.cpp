@@ -116,16 +116,16 @@ class Batch {
            model_->decoder.config().max_positions);
     const ops::SamplingOptions& s = options_.sampling;
     Json::Array stops(arguments_.stops.begin(), arguments_.stops.end());
-    const std::string settings =
-        Json(Json::Object{{"adapter", name != nullptr ? name->as_string() : first.name},
-                          {"temperature", s.temperature},
-                          {"top_k", s.top_k},
-                          {"top_p", s.top_p},
-                          {"repetition_penalty", s.repetition_penalty},
-                          {"seed", static_cast<int64_t>(s.seed)},
-                          {"max_new_tokens", options_.max_new_tokens},
-                          {"stop", stops}})
-            .dump();
+    Json::Object asked{{"adapter", name != nullptr ? name->as_string() : first.name},
+                       {"temperature", s.temperature},
+                       {"top_k", s.top_k},
+                       {"top_p", s.top_p},
+                       {"repetition_penalty", s.repetition_penalty},
+                       {"seed", static_cast<int64_t>(s.seed)},
+                       {"max_new_tokens", options_.max_new_tokens},
+                       {"stop", stops}};
+    if (s.min_p > 0) asked.emplace_back("min_p", s.min_p);  // files of before have keys without it
+    const std::string settings = Json(asked).dump();
     Hasher hasher;
     hasher.update(settings.data(), settings.size());
     hasher.update(prompt.ids.data(), prompt.ids.size() * sizeof(int32_t));

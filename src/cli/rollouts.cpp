@@ -47,8 +47,8 @@ std::string shortened(std::string text, size_t most) {
   return text.substr(0, most) + "…";
 }
 
-// The mean, over sampled tokens, of the probability that top_k and top_p kept; nothing where they left none
-// out.
+// The mean, over sampled tokens, of the probability that top_k, top_p and min_p kept; nothing where they
+// left none out.
 std::string mean_kept(const std::vector<Json>& samples) {
   double mass = 0, tokens = 0;
   bool cut = false;
@@ -63,7 +63,8 @@ std::string mean_kept(const std::vector<Json>& samples) {
         ++tokens;
       }
     }
-  return cut ? fmt::format(", top_k and top_p kept {:.4g} % of the probability", 100 * mass / tokens) : "";
+  return cut ? fmt::format(", top_k, top_p and min_p kept {:.4g} % of the probability", 100 * mass / tokens)
+             : "";
 }
 
 void show_summary(int64_t rollout, const std::vector<Json>& samples) {

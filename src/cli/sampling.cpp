@@ -9,6 +9,7 @@ void SamplingArguments::declare(Options& options) {
   options.option("-t,--temperature", temperature, "Sample at this temperature; 0 is greedy.");
   options.option("--top-k", top_k, "Sample from the N likeliest tokens; 0 is from all.");
   options.option("--top-p", top_p, "Sample from the likeliest tokens that make up X.");
+  options.option("--min-p", min_p, "Sample from tokens at least X times as likely as the likeliest.");
   options.option("--repetition-penalty", repetition_penalty, "Above 1 makes tokens seen before less likely.");
   options.option("-n,--max-new-tokens", max_new_tokens, "Stop after N new tokens.");
   options.option("--seed", seed, "The seed of the random numbers. Omitted: 0.");
@@ -26,16 +27,18 @@ rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions optio
   };
   if (temperature) options.sampling.temperature = *temperature;
   // Asking for sampling implies a temperature.
-  else if ((top_k || top_p) && options.sampling.temperature == 0)
+  else if ((top_k || top_p || min_p) && options.sampling.temperature == 0)
     options.sampling.temperature = 1;
   if (greedy) options.sampling.temperature = 0;
   if (top_k) options.sampling.top_k = *top_k;
   if (top_p) options.sampling.top_p = *top_p;
+  if (min_p) options.sampling.min_p = *min_p;
   if (repetition_penalty) options.sampling.repetition_penalty = *repetition_penalty;
   if (max_new_tokens) options.max_new_tokens = *max_new_tokens;
   options.sampling.seed = static_cast<uint64_t>(seed);
   check("--temperature", options.sampling.temperature, 0, 1e6);
   check("--top-p", options.sampling.top_p, 1e-9, 1);
+  check("--min-p", options.sampling.min_p, 0, 1);
   check("--top-k", static_cast<double>(options.sampling.top_k), 0, 1e9);
   check("--repetition-penalty", options.sampling.repetition_penalty, 1e-6, 1e6);
   check("--max-new-tokens", static_cast<double>(options.max_new_tokens), 1, 1e9);

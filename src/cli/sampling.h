@@ -10,7 +10,7 @@ namespace temper::cli {
 
 // The options that generate and chat share. What is not given comes from the model's generation_config.json.
 struct SamplingArguments {
-  std::optional<double> temperature, top_p, repetition_penalty;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k, max_new_tokens;
   int64_t seed = 0, threads = 0;
   bool greedy = false;

@@ -96,6 +96,8 @@ GenerateOptions read_generation_config(const std::string& model_folder, int64_t 
       options.sampling.temperature = read_number(value, where, key, 0);
     else if (key == "top_p")
       options.sampling.top_p = read_number(value, where, key, 0);
+    else if (key == "min_p")
+      options.sampling.min_p = read_number(value, where, key, 0);
     else if (key == "top_k")
       options.sampling.top_k = static_cast<int64_t>(read_number(value, where, key, 0));
     else if (key == "repetition_penalty")

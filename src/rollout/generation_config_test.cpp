@@ -38,11 +38,12 @@ TEST_F(GenerationConfig, StopTokensThatCannotOccurAreLeftOut) {
 TEST_F(GenerationConfig, SamplesOnlyWhenToldTo) {
   EXPECT_EQ(read(R"({"temperature": 0.7, "top_p": 0.8})").sampling.temperature, 0);
   const GenerateOptions options = read(
-      R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.1,
-          "max_new_tokens": 33, "num_beams": 1, "transformers_version": "4.51.0"})");
+      R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05,
+          "repetition_penalty": 1.1, "max_new_tokens": 33, "num_beams": 1, "transformers_version": "4.51.0"})");
   EXPECT_EQ(options.sampling.temperature, 0.6);
   EXPECT_EQ(options.sampling.top_k, 20);
   EXPECT_EQ(options.sampling.top_p, 0.95);
+  EXPECT_EQ(options.sampling.min_p, 0.05);
   EXPECT_EQ(options.sampling.repetition_penalty, 1.1);
   EXPECT_EQ(options.max_new_tokens, 33);
   EXPECT_EQ(read(R"({"do_sample": true})").sampling.temperature, 1);

@@ -99,6 +99,9 @@ TEST_F(GpuGenerator, SamplingIsThatOfTheCpu) {
       cut.top_p = 0.9;
       both({1, 2, 3}, {.sampling = plain, .max_new_tokens = 30});
       both({1, 2, 3}, {.sampling = cut, .max_new_tokens = 30});
+      cut = plain;
+      cut.min_p = 0.3;
+      both({1, 2, 3}, {.sampling = cut, .max_new_tokens = 30});
     }
 }
 

@@ -18,7 +18,7 @@ struct Request {
   std::vector<std::string> stop_strings = {};  // of the answer's text: the engine needs a tokenizer
   const layers::Adapter* adapter = nullptr;    // null: the model alone
   // What logits are divided by before log-probabilities are taken: the temperature of the policy that
-  // training computes. Neither penalty nor top-k nor top-p changes them.
+  // training computes. Neither penalty nor top-k, top-p or min-p changes them.
   double log_prob_temperature = 1;
   // Tokens of the answer that are taken in turn instead of what would be sampled, so that their
   // log-probabilities are known; what follows them is sampled. All in the vocabulary.
@@ -39,7 +39,7 @@ struct Completion {
   int64_t id = 0;                     // as Engine::add gave it
   std::vector<int32_t> ids = {};      // what was sampled, the stop token, too
   std::vector<float> log_probs = {};  // of each, over the whole vocabulary
-  // Of each, the log of the probability mass that top-k and top-p kept (ops::NextToken): where
+  // Of each, the log of the probability mass that top-k, top-p and min-p kept (ops::NextToken): where
   // log-probabilities are at the temperature of sampling and there is no penalty, log_probs - kept are those
   // of the truncated distribution. Of a token that was forced: of what would have been sampled.
   std::vector<float> kept = {};

@@ -41,6 +41,8 @@ TEST_F(BadInput, MistypedArgumentsAndRows) {
       2, "is not a registered backend");
   expect_refused("generate " + folder() + "/model", 2, "--prompt");
   expect_refused("generate " + folder() + "/model -p x --top-p 7", 2, "--top-p");
+  expect_refused("generate " + folder() + "/model -p x --min-p 1.01", 2,
+                 "[--min-p] 1.01 is out of range; expected 0 to 1");
   write_file(folder() + "/bad.jsonl",
              read_file(folder() + "/eval.jsonl").substr(0, 200) + "\n{\"question\": 1}\n");
   expect_refused("train " + yaml() + " --data.train [" + folder() + "/bad.jsonl] --output " + folder() + "/x",

@@ -47,7 +47,7 @@ TEST_F(Cli, BatchAnswersEveryRow) {
   EXPECT_EQ(found.size(), 24u);
   EXPECT_GT(texts.size(), 20u);  // samples differ
 
-  // What top-k and top-p kept, where they are asked for.
+  // What top-k, top-p and min-p kept, where they are asked for.
   ASSERT_EQ(run(command(folder(), "cut.jsonl", "--top-k 5 --top-p 0.9")).code, 0);
   for (const std::string& line : lines_of(read_file(folder() + "/cut.jsonl"))) {
     const Json row = Json::parse(line, "answer");
@@ -56,6 +56,18 @@ TEST_F(Cli, BatchAnswersEveryRow) {
     for (size_t i = 0; i < kept.size(); ++i) EXPECT_LE(log_probs[i].as_double(), kept[i].as_double());
   }
   EXPECT_EQ(whole.find("kept"), std::string::npos);
+  ASSERT_EQ(run(command(folder(), "likely.jsonl", "--min-p 1")).code, 0);
+  ASSERT_EQ(run(command(folder(), "greedy.jsonl", "--greedy")).code, 0);
+  const auto ids_of = [](const std::string& file) {
+    std::set<std::string> all;
+    for (const std::string& line : lines_of(read_file(file))) {
+      const Json row = Json::parse(line, "answer");
+      all.insert(row.at("row").dump() + " " + row.at("ids").dump());
+      EXPECT_EQ(row.find("kept") != nullptr, file.ends_with("likely.jsonl"));
+    }
+    return all;
+  };
+  EXPECT_EQ(ids_of(folder() + "/likely.jsonl"), ids_of(folder() + "/greedy.jsonl"));
 
   // Whatever the batch, and wherever a run was ended: the same answers.
   EXPECT_EQ(run(command(folder(), "one.jsonl", "--batch 1")).code, 0);
@@ -72,6 +84,7 @@ TEST_F(Cli, BatchAnswersEveryRow) {
   EXPECT_NE(again.err.find("24 of 24 answers are in"), std::string::npos) << again.err;
   EXPECT_EQ(read_file(folder() + "/all.jsonl"), whole);
   expect_refused(command(folder(), "all.jsonl", "--top-k 3"), 2, "with other settings; name another --out");
+  expect_refused(command(folder(), "all.jsonl", "--min-p 0.1"), 2, "with other settings");
 }
 
 TEST_F(Cli, BatchNamesRowsThatCannotBeAnswered) {

@@ -57,13 +57,13 @@ TEST_F(GrpoCli, SamplesAreRows) {
   expect_has(shown.out, "rollout 2");
 }
 
-// What top_p and top_k left out is known of each token, and does not touch the log-probabilities.
+// What top_p, top_k and min_p left out is known of each token, and does not touch the log-probabilities.
 TEST_F(GrpoCli, TheKeptProbabilityIsRecorded) {
-  const std::string cut = "  top_p: 0.9\n  top_k: 40\n  correction: token\n  correction_cap: 100\n",
-                    full = trained(configuration("kept", cut), "kept_full"),
-                    truncated = trained(configuration("kept", cut + "  rollout_log_probs: truncated\n"),
-                                        "kept_truncated"),
-                    all = trained(configuration("kept_all", ""), "kept_all");
+  const std::string
+      cut = "  top_p: 0.9\n  top_k: 40\n  min_p: 0.001\n  correction: token\n  correction_cap: 100\n",
+      full = trained(configuration("kept", cut), "kept_full"),
+      truncated = trained(configuration("kept", cut + "  rollout_log_probs: truncated\n"), "kept_truncated"),
+      all = trained(configuration("kept_all", ""), "kept_all");
   double mass = 0, tokens = 0;
   for (const Json& line : rollouts(full + "/rollouts.jsonl")) {
     if (line.find("passages") == nullptr || line.at("rollout").as_int() != 5) continue;
@@ -79,7 +79,8 @@ TEST_F(GrpoCli, TheKeptProbabilityIsRecorded) {
   }
   EXPECT_LT(mass / tokens, 0.95);
   const Outcome shown = run("rollouts show " + full);
-  expect_has(shown.out, fmt::format("top_k and top_p kept {:.4g} % of the probability", 100 * mass / tokens));
+  expect_has(shown.out,
+             fmt::format("top_k, top_p and min_p kept {:.4g} % of the probability", 100 * mass / tokens));
   EXPECT_EQ(run("rollouts show " + all).out.find("kept"), std::string::npos);
   EXPECT_EQ(read_file(all + "/rollouts.jsonl").find("kept"), std::string::npos);
   // The same answers to the first prompts, which are learnt from with less weight.
@@ -259,7 +260,9 @@ TEST_F(GrpoCli, MistakesAreNamed) {
       {"  rewards: [{type: nothing}]\n", "nothing"},
       {"  correction_cap: 3\n", "correction is none"},
       {"  top_p: 0.9\n  rollout_log_probs: truncated\n", "correction is none"},
-      {"  correction: token\n  rollout_log_probs: truncated\n", "neither top_k nor top_p leaves a token out"},
+      {"  correction: token\n  rollout_log_probs: truncated\n",
+       "none of top_k, top_p and min_p leaves a token out"},
+      {"  min_p: 1.5\n", "grpo.min_p"},
       {"  cache_tokens: 16\n", "tokens of cache"},
       {"  stop: ['0']\n  num_generations: 3\n", "group_size"}};
   for (const auto& [keys, message] : cases) {

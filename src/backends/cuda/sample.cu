@@ -1,35 +1,16 @@
 // The next token of each sequence of which not all tokens stay (sample_in_order.cu has the others), exactly as if the
-// vocabulary were sorted by score, without sorting. A few blocks share a sequence and meet at barriers; tokens are found by their rank or by the probability before them, digit by
-// digit of the score, from histograms. The barriers are for blocks that all run: the launch is cooperative, one block
-// on each multiprocessor, so that it fails rather than hangs where they do not fit.
+// vocabulary were sorted by score, without sorting. A few blocks share a sequence and meet at barriers; tokens are found
+// by their rank or by the probability before them, digit by digit of the score, from histograms. The barriers
+// are for blocks that all run: the launch is cooperative, one block on each multiprocessor, so that it fails rather than
+// hangs where they do not fit.
 #include "backends/cuda/cuda.h"
-#include "backends/cuda/sample_scores.h"
+#include "backends/cuda/sample_cut.h"
 
 namespace temper::backends {
 namespace {
 
 using ops::Sample;
 using ops::SamplingOptions;
-
-constexpr int kMostBlocks = 64;  // of a sequence
-constexpr int kBins = 2048;
-constexpr int kLevels = 3;    // digits of 11, 11 and 10 bits
-constexpr int kSearches = 3;  // top-k, top-p, the choice
-constexpr int kPerThread = kBins / kThreads;
-
-__device__ inline int shift_of(int level) { return level == 0 ? 21 : level == 1 ? 10 : 0; }
-
-struct Histogram {
-  unsigned counts[kBins];
-  Mass masses[kBins];
-};
-
-// What the blocks of a sequence share.
-struct Shared {
-  Histogram histograms[kSearches * kLevels];
-  Mass best[kMostBlocks];  // score and token, largest first, lowest token among equals
-  unsigned equals[kMostBlocks];
-};
 
 struct Arguments {
   const SamplingOptions* options;
@@ -87,6 +68,7 @@ class Chooser {
   template <class Target>
   __device__ Found search(bool by_count, Target&& target);
   __device__ void choose_among_equals(unsigned key, Mass rank, int position);
+  __device__ void keep_likely();
   __device__ void finish(int chosen, int position) const {
     const int id = max(chosen, 0);
     a_.ids[row_] = id;
@@ -246,6 +228,31 @@ __device__ Found Chooser::search(bool by_count, Target&& target) {
   return found;
 }
 
+// Min-p: what stays is an end of the order of scores, as what top-k and top-p keep, so the smaller sum is that of all
+// three.
+__device__ void Chooser::keep_likely() {
+  const double lowest = options_.temperature * log(options_.min_p);
+  Mass all = 0, likely = 0;
+  for (int i = begin_ + threadIdx.x; i < end_; i += blockDim.x) {
+    const unsigned key = keys_[i];
+    const Mass mass = mass_of(key);
+    all += mass;
+    if (static_cast<double>(score_of(key)) - static_cast<double>(best_) >= lowest) likely += mass;
+  }
+  for (int other = 16; other > 0; other /= 2) {
+    all += __shfl_xor_sync(0xffffffffu, all, other);
+    likely += __shfl_xor_sync(0xffffffffu, likely, other);
+  }
+  if (threadIdx.x % 32 == 0) {
+    atomicAdd(&shared_.all, all);
+    atomicAdd(&shared_.likely, likely);
+  }
+  barrier();
+  likely = __ldcg(&shared_.likely);
+  kept_ = all_ == 0 ? likely : min(kept_, likely);
+  all_ = __ldcg(&shared_.all);
+}
+
 // The token of this rank, by id, among those with one score.
 __device__ void Chooser::choose_among_equals(unsigned key, Mass rank, int position) {
   __shared__ unsigned in_warps[kThreads / 32];
@@ -281,6 +288,7 @@ __device__ void Chooser::run(const T* logits) {
   const int position = a_.positions[row_] + 1;  // read by all before anyone writes: a barrier lies between
   const bool greedy = options_.temperature <= 0;
   if (!greedy) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) shared_.all = shared_.likely = 0;
     auto* words = reinterpret_cast<unsigned*>(shared_.histograms);
     constexpr int kWords = sizeof(shared_.histograms) / 4;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < kWords; i += gridDim.x * blockDim.x) words[i] = 0;
@@ -317,6 +325,7 @@ __device__ void Chooser::run(const T* logits) {
     const Mass each = mass_of(cut.key);
     kept_ = cut.mass_above + (wanted - cut.mass_above + each - 1) / each * each;
   }
+  if (options_.min_p > 0) keep_likely();
   const double uniform = uniform_at(options_.seed, position);
   const auto point = [&] { return point_of(uniform, kept_); };
   const Found chosen = search(false, [&] { return point() + 1; });

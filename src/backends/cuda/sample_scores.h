@@ -47,7 +47,8 @@ __device__ inline Mass point_of(double uniform, Mass kept) {
 // Whether all tokens stay, or only the largest matters, so that none needs to be sorted: choose_in_order
 // takes such rows, and the kernel that cuts takes the others.
 __device__ inline bool keeps_all(const ops::SamplingOptions& options, int vocab) {
-  return options.temperature <= 0 || ((options.top_k <= 0 || options.top_k >= vocab) && options.top_p >= 1);
+  return options.temperature <= 0 ||
+         ((options.top_k <= 0 || options.top_k >= vocab) && options.top_p >= 1 && options.min_p <= 0);
 }
 
 // Rows of which all tokens stay: a block each.

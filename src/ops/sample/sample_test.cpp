@@ -38,6 +38,7 @@ double kept_of(std::span<const float> logits, const SamplingOptions& options,
   const double left = std::accumulate(weights.begin(), weights.end(), 0.0);
   double kept = 0;
   for (const double weight : weights) {
+    if (weight < options.min_p) break;
     kept += weight;
     if (options.top_p < 1 && kept >= options.top_p * left) break;
   }
@@ -129,6 +130,20 @@ TEST(Sample, TopP) {
         60, 1);
 }
 
+TEST(Sample, MinP) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const double p : {1e-12, 1e-3, 0.1, 0.7, 1.0})
+      check({.options = {.temperature = 1, .min_p = p}}, dtype, 60, 1);
+  check({.vocab = 5000, .options = {.temperature = 3, .min_p = 0.05}, .step = 1}, DType::kF32, 60, 1);
+  check({.vocab = 5000, .options = {.temperature = 2, .top_k = 40, .min_p = 0.2}}, DType::kF32, 60, 1);
+  check({.vocab = 5000, .options = {.temperature = 2, .top_p = 0.9, .min_p = 0.01}}, DType::kF32, 60, 1);
+  check({.vocab = 700, .sequences = 3, .options = {.temperature = 2, .top_k = 9, .top_p = 0.9, .min_p = 0.3}},
+        DType::kBF16, 30, 1);
+  check(
+      {.vocab = 3000, .sequences = 5, .options = {.temperature = 1, .min_p = 0.1, .repetition_penalty = 1.3}},
+      DType::kF32, 30, 2);
+}
+
 TEST(Sample, RepetitionPenalty) {
   check({.options = {.repetition_penalty = 1.3}}, DType::kF32, 60, 0);
   check({.vocab = 3000, .sequences = 5, .options = {.temperature = 1, .repetition_penalty = 1.3}},
@@ -140,8 +155,11 @@ TEST(Sample, RepetitionPenalty) {
 // are not disturbed.
 TEST(Sample, NoTokenWithoutADistribution) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<SamplingOptions> settings{
-      {}, {.temperature = 1}, {.temperature = 1, .top_k = 5, .top_p = 0.9}, {.repetition_penalty = 1.3}};
+  const std::vector<SamplingOptions> settings{{},
+                                              {.temperature = 1},
+                                              {.temperature = 1, .top_k = 5, .top_p = 0.9},
+                                              {.temperature = 1, .min_p = 0.2},
+                                              {.repetition_penalty = 1.3}};
   for (const int64_t vocab : {7, 5000})
     for (const BoundKernel& kernel : bind_everywhere<Sample>({DType::kF32, vocab}))
       for (const SamplingOptions& options : settings)
@@ -186,6 +204,7 @@ TEST(Sample, ManySequences) {
 
 TEST(Sample, AVocabularyOfUsualSize) {
   check({.vocab = 151936, .options = {.temperature = 0.6, .top_k = 20, .top_p = 0.95}}, DType::kBF16, 10, 0);
+  check({.vocab = 151936, .options = {.temperature = 1, .min_p = 0.05}}, DType::kBF16, 10, 0);
   check({.vocab = 151936, .options = {.temperature = 1}, .deviation = 1e-2}, DType::kBF16, 5, 1);
 }
 

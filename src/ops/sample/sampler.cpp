@@ -32,9 +32,13 @@ struct Ranking {
   double mass = 1;                    // of all of them, in the whole distribution
 };
 
-Ranking rank(const std::vector<float>& scores, const SamplingOptions& options) {
+// `lowest` is the difference to the best score from which on min-p keeps tokens.
+Ranking rank(const std::vector<float>& scores, double best, double lowest, const SamplingOptions& options) {
   std::vector<int32_t> ids(scores.size());
   std::iota(ids.begin(), ids.end(), 0);
+  // What min-p leaves out is the end of the order: it need not be sorted, unless top-p adds it up.
+  if (options.top_p >= 1)
+    std::erase_if(ids, [&](int32_t id) { return scores[static_cast<size_t>(id)] - best < lowest; });
   const auto more_likely = [&](int32_t a, int32_t b) {
     const float x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
     return x != y ? x > y : a < b;
@@ -45,7 +49,6 @@ Ranking rank(const std::vector<float>& scores, const SamplingOptions& options) {
   ids.resize(kept);
   Ranking ranking;
   double sum = 0, all = 0;
-  const double best = scores[static_cast<size_t>(ids[0])];
   for (const int32_t id : ids) {
     const double weight = std::exp((scores[static_cast<size_t>(id)] - best) / options.temperature);
     ranking.candidates.push_back({id, weight});
@@ -91,12 +94,18 @@ NextToken sample(std::span<const float> logits, const SamplingOptions& options,
   if (std::isinf(*best)) return {};
   if (options.temperature <= 0) return {static_cast<int32_t>(best - scores.begin())};
   const double uniform = Random(options.seed, RandomPurpose::kSampling).uniform(position);
-  if (options.top_p >= 1 && (options.top_k <= 0 || static_cast<size_t>(options.top_k) >= scores.size()))
-    return {sample_all(scores, *best, options.temperature, uniform)};
-  const auto [candidates, mass_of_all] = rank(scores, options);
+  const bool keeps_all = options.top_p >= 1 && options.min_p <= 0 &&
+                         (options.top_k <= 0 || static_cast<size_t>(options.top_k) >= scores.size());
+  if (keeps_all) return {sample_all(scores, *best, options.temperature, uniform)};
+  const double lowest = options.temperature * std::log(options.min_p);  // -inf: all
+  const auto [candidates, mass_of_all] = rank(scores, *best, lowest, options);
   size_t count = candidates.size();
   double mass = 0;
   for (size_t i = 0; i < candidates.size() && options.top_p < 1; ++i) {
+    if (double{scores[static_cast<size_t>(candidates[i].id)]} - *best < lowest) {
+      count = i;
+      break;
+    }
     mass += candidates[i].probability;
     if (mass >= options.top_p) {
       count = i + 1;

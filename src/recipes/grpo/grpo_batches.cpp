@@ -156,6 +156,7 @@ GrpoBatches::Round GrpoBatches::ask(int64_t first_group, int64_t count) {
   options.sampling.temperature = keys_.temperature;
   options.sampling.top_k = keys_.top_k;
   options.sampling.top_p = keys_.top_p;
+  options.sampling.min_p = keys_.min_p;
   options.temperature = keys_.temperature;
   options.rollout = rollout_;
   options.updates = rollout_ * keys_.updates();

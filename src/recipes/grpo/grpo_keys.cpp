@@ -41,6 +41,10 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
   s.field("top_p", c.top_p, "Sample from the most likely tokens that have this probability together.")
       .above(0)
       .at_most(1);
+  s.field("min_p", c.min_p,
+          "Sample from tokens at least this times as likely as the most likely one; 0: from all.")
+      .at_least(0)
+      .at_most(1);
   s.field("stop", c.stop, "Texts that end an answer, besides the model's stop tokens.");
   s.list("rewards", c.rewards, "What an answer is worth: the weighted sum of these (docs/rewards.md).");
   s.choice("on_reward_error", c.on_reward_error,
@@ -113,7 +117,7 @@ void describe_loss(config::Schema& s, GrpoKeys& c) {
   s.choice("rollout_log_probs", c.rollout_log_probs,
            {{"full", GrpoKeys::LogProbs::kFull}, {"truncated", GrpoKeys::LogProbs::kTruncated}},
            "What the correction takes as the probability of a token in the rollout: among the whole "
-           "vocabulary, or among the tokens that top_k and top_p kept.");
+           "vocabulary, or among the tokens that top_k, top_p and min_p kept.");
   s.field("correction_cap", c.correction_cap, "The largest weight of the correction.").above(0);
   s.field("correction_low", c.correction_low, "The smallest weight that a masked correction lets through.")
       .at_least(0);
@@ -154,7 +158,7 @@ void refuse_unread(const GrpoKeys& c) {
   refuse(c.correction_cap != GrpoKeys().correction_cap, corrects, "correction_cap", "correction is none");
   const bool truncated = c.rollout_log_probs == GrpoKeys::LogProbs::kTruncated;
   refuse(truncated, corrects, "rollout_log_probs", "correction is none");
-  refuse(truncated, c.truncates(), "rollout_log_probs", "neither top_k nor top_p leaves a token out");
+  refuse(truncated, c.truncates(), "rollout_log_probs", "none of top_k, top_p and min_p leaves a token out");
   refuse(c.correction_low != GrpoKeys().correction_low,
          c.correction == Correction::kTokenMasked || c.correction == Correction::kSequenceMasked,
          "correction_low", "the correction is not masked");

@@ -35,6 +35,7 @@ struct GrpoKeys {
   double temperature = 1;
   int64_t top_k = 0;
   double top_p = 1;
+  double min_p = 0;
   std::vector<std::string> stop;
   std::vector<rewards::RewardConfig> rewards;
   OnRewardError on_reward_error = OnRewardError::kStop;
@@ -66,7 +67,8 @@ struct GrpoKeys {
   losses::PolicyPreset preset() const;        // with what the keys change
   losses::KlInRewards kl_in_rewards() const;  // of beta 0 where it is in the loss
   double kl_factor() const { return beta.value_or(losses::policy_preset(loss).policy.beta); }
-  bool truncates() const { return top_k > 0 || top_p < 1; }  // what answers are sampled from
+  // Whether answers are sampled from fewer tokens than the vocabulary has.
+  bool truncates() const { return top_k > 0 || top_p < 1 || min_p > 0; }
   // Updates that follow a rollout: all of its answers `epochs` times.
   int64_t updates() const { return updates_per_rollout * epochs; }
 };

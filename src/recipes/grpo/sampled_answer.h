@@ -15,7 +15,8 @@ struct Passage {
   std::vector<int32_t> prompt = {}, ids = {};
   std::vector<uint8_t> sampled = {};  // 1: by the model
   std::vector<float> log_probs = {};  // as the engine reported them; 0 of an environment's
-  // The log of the probability mass that top_k and top_p kept when it was sampled; 0 of an environment's.
+  // The log of the probability mass that top_k, top_p and min_p kept when it was sampled; 0 of an
+  // environment's.
   std::vector<float> kept = {};
   std::vector<uint64_t> versions = {};  // of the weights that sampled: how many updates they had had
   // Of all tokens but the last, prompt first: the experts that each took, router after router. None: nobody

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "cli/adapters.h"
 #include "cli/batch_invariant.h"
 #include "cli/program.h"
 #include "cli/sampling.h"
@@ -20,7 +22,7 @@ namespace {
 struct CompareArguments {
   std::string model, rows;
   int64_t num_rows = 4, new_tokens = 32, threads = 0;
-  std::vector<std::string> batches;
+  std::vector<std::string> batches, adapters;
   bool batch_invariant = false;
   std::string dtype, base_dtype, device = "cpu";
 };
@@ -38,7 +40,13 @@ std::vector<int64_t> batches_of(const CompareArguments& arguments) {
   return all;
 }
 
-std::unique_ptr<models::Model> load(const CompareArguments& arguments, bool batch_invariant) {
+// A model and the adapters of the command line, which stand beside it.
+struct Loaded {
+  std::unique_ptr<models::Model> model;
+  Adapters adapters;
+};
+
+Loaded load(const CompareArguments& arguments, bool batch_invariant) {
   SamplingArguments like_batch;
   like_batch.threads = arguments.threads;
   like_batch.dtype = arguments.dtype;
@@ -48,7 +56,10 @@ std::unique_ptr<models::Model> load(const CompareArguments& arguments, bool batc
       load_for_inference(arguments.model, like_batch,
                          batch_invariant ? batch_invariant_kernels(arguments.device) : ops::OpsConfig{});
   if (batch_invariant) check_batch_invariant(model->decoder);
-  return model;
+  Adapters adapters(*model, arguments.adapters);
+  for (const Adapters::Named& each : adapters.all())
+    if (each.awaited) fail("[--adapter] {} comes from another process; name its folder", each.name);
+  return {std::move(model), std::move(adapters)};
 }
 
 std::vector<std::vector<int32_t>> prompts_of(const CompareArguments& arguments, int64_t vocab_size) {
@@ -78,15 +89,6 @@ struct Result {
   double seconds;  // of a pass; 0: not measured
 };
 
-// There is none where results of ops differ and all that follows them is the same.
-std::string_view first_module_of(const rollout::PassDifference& found) {
-  return found.first_module.empty() ? "-" : std::string_view(found.first_module);
-}
-
-std::string first_op_of(const rollout::PassDifference& found) {
-  return found.first_op.empty() ? "-" : fmt::format("{}, {}", found.first_op, found.first_op_place);
-}
-
 void print_table(const std::vector<Result>& results) {
   fmt::print("{:>5}  {:<16}  {:>13}  {:>9}  {:>9}  {:<13}  {:<18}  {:>9}  {:>11}  {}\n", "batch",
              "prefix cache", "tokens differ", "largest", "mean", "at row, token", "first module", "behind it",
@@ -96,16 +98,16 @@ void print_table(const std::vector<Result>& results) {
                warm ? fmt::format("{} tokens found", found.found) : "off",
                fmt::format("{}/{}", found.different_tokens, found.tokens), found.largest, found.mean,
                found.largest > 0 ? fmt::format("{}, {}", found.largest_text, found.largest_position) : "-",
-               first_module_of(found), found.first_largest,
-               seconds > 0 ? fmt::format("{:.2f}", 1e3 * seconds) : "-", first_op_of(found));
+               found.describe_first_module(), found.first_largest,
+               seconds > 0 ? fmt::format("{:.2f}", 1e3 * seconds) : "-", found.describe_first_op());
 }
 
 // The kernels of one layer that these passes use: one of them adds up differently.
-std::string kernels_in(const layers::Decoder& model, int64_t layer) {
+std::string kernels_in(const layers::Decoder& model, int64_t layer, bool adapted) {
   std::set<std::string> all;
   const std::string scope = fmt::format("layers.{}.", layer);
   for (const ops::ModuleKernel& each : model.ops().bindings())
-    if (each.module.starts_with(scope) && !each.op.starts_with("lora") && each.op != "dropout" &&
+    if (each.module.starts_with(scope) && (adapted || !each.op.starts_with("lora")) && each.op != "dropout" &&
         each.op != "decode_attention")
       all.insert(fmt::format("{} of {} by {}", each.op, each.module.substr(scope.size()), each.provider));
   std::string text;
@@ -113,7 +115,7 @@ std::string kernels_in(const layers::Decoder& model, int64_t layer) {
   return text;
 }
 
-void print_verdict(const layers::Decoder& model, const std::vector<Result>& results) {
+void print_verdict(const Loaded& of, const std::vector<Result>& results) {
   const auto worst = std::max_element(results.begin(), results.end(), [](const Result& a, const Result& b) {
     return std::pair{!a.difference.none(), a.difference.largest} <
            std::pair{!b.difference.none(), b.difference.largest};
@@ -124,16 +126,14 @@ void print_verdict(const layers::Decoder& model, const std::vector<Result>& resu
         "not compared one by one, because training has no result of the same shape: {} (what follows them "
         "is)\n",
         join(found.not_compared, ", "));
-  if (found.none()) {
-    fmt::print("exactly 0: log-probabilities of rollouts are those of training, bit for bit\n");
-    return;
-  }
-  fmt::print(
-      "the largest difference is {:.3g}, with {} answers at once; the first module that "
-      "differs is {}, the first op {}\n",
-      found.largest, worst->batch, first_module_of(found), first_op_of(found));
+  fmt::print("{}\n", rollout::verdict_of(found, worst->batch));
+  if (found.none()) return;
+  const layers::Decoder& model = of.model->decoder;
+  const auto& adapters = of.adapters.all();
+  const bool adapted = std::any_of(adapters.begin(), adapters.end(),
+                                   [](const Adapters::Named& each) { return each.adapter != nullptr; });
   if (found.first_layer >= 0)
-    fmt::print("kernels of layer {}: {}\n", found.first_layer, kernels_in(model, found.first_layer));
+    fmt::print("kernels of layer {}: {}\n", found.first_layer, kernels_in(model, found.first_layer, adapted));
   if (!model.decodes_as_prompts())
     fmt::print(
         "this model decodes a token by another formula than training computes a text by "
@@ -164,24 +164,31 @@ int run(const CompareArguments& arguments) {
   for (const auto& [name, value] : {std::pair{"--rows", arguments.num_rows}, {"-n", arguments.new_tokens}})
     if (value < 1) fail("[{}] {} is out of range; expected 1 or more", name, value);
   const std::vector<int64_t> batches = batches_of(arguments);
-  auto model = load(arguments, arguments.batch_invariant);
-  const auto texts = rollout::likeliest_answers(
-      model->decoder, prompts_of(arguments, model->decoder.config().vocab_size), arguments.new_tokens);
+  std::optional<Loaded> loaded = load(arguments, arguments.batch_invariant);
+  const int64_t vocab_size = loaded->model->decoder.config().vocab_size;
+  const auto prompts = prompts_of(arguments, vocab_size);
+  std::vector<rollout::GivenText> texts;
+  for (const Adapters::Named& each : loaded->adapters.all())
+    for (rollout::GivenText& text : rollout::likeliest_answers(loaded->model->decoder, prompts,
+                                                               arguments.new_tokens, each.adapter.get()))
+      texts.push_back(std::move(text));
   size_t tokens = 0;
   for (const rollout::GivenText& text : texts) tokens += text.answer.size();
   fmt::print("{} texts, {} tokens of answers, each over a vocabulary of {}\n", texts.size(), tokens,
-             model->decoder.config().vocab_size);
-  const std::vector<Result> results = compare(model->decoder, texts, batches);
+             vocab_size);
+  const std::vector<Result> results = compare(loaded->model->decoder, texts, batches);
   fmt::print("\n{} kernels\n", arguments.batch_invariant ? "batch-invariant" : "usual");
   print_table(results);
-  print_verdict(model->decoder, results);
+  print_verdict(*loaded, results);
   if (!arguments.batch_invariant) return 0;
-  model.reset();
-  model = load(arguments, false);
-  const std::vector<Result> usual = compare(model->decoder, texts, batches);
+  loaded.reset();
+  loaded = load(arguments, false);
+  for (size_t i = 0; i < texts.size(); ++i)
+    texts[i].adapter = loaded->adapters.all()[i / prompts.size()].adapter.get();
+  const std::vector<Result> usual = compare(loaded->model->decoder, texts, batches);
   fmt::print("\nusual kernels\n");
   print_table(usual);
-  print_verdict(model->decoder, usual);
+  print_verdict(*loaded, usual);
   print_costs(results, usual);
   return 0;
 }
@@ -194,6 +201,8 @@ void add_compare_logprobs(Program& program) {
         auto arguments = std::make_shared<CompareArguments>();
         options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
         options.positional("rows", arguments->rows, "Prompts or conversations (docs/rollouts.md).");
+        options.option("--adapter", arguments->adapters,
+                       "FOLDER, NAME=FOLDER, or none; may be repeated: each answers all rows.");
         options.option("--rows", arguments->num_rows, "Compare the first N rows. Omitted: 4.");
         options.option("-n,--max-new-tokens", arguments->new_tokens,
                        "Tokens of each answer, the likeliest ones. Omitted: 32.");

@@ -12,8 +12,8 @@ namespace temper::ops {
 class OpListener {
  public:
   virtual ~OpListener() = default;
-  // A result of the op of that name with a row for each token that it was given, or for each choice of an
-  // expert. `weight`: the first parameter that it read; undefined: none.
+  // A result of the op of that name with a row for each token that it was given, or rows_of_a_token() of
+  // them, token by token. `weight`: the first parameter that it read; undefined: none.
   virtual void computed(std::string_view op, const Tensor& weight, const Tensor& result) = 0;
 
   // Listens until it ends, in place of who listened before.
@@ -28,12 +28,26 @@ class OpListener {
     OpListener* before_;
   };
 
+  // Ops of this thread have so many rows for each token until it ends: one for each expert that is chosen.
+  class RowsOfTokens {
+   public:
+    explicit RowsOfTokens(int64_t rows) : before_(std::exchange(rows_of_a_token_, rows)) {}
+    ~RowsOfTokens() { rows_of_a_token_ = before_; }
+    RowsOfTokens(const RowsOfTokens&) = delete;
+    RowsOfTokens& operator=(const RowsOfTokens&) = delete;
+
+   private:
+    int64_t before_;
+  };
+  static int64_t rows_of_a_token() { return rows_of_a_token_; }
+
   static void tell(std::string_view op, const Tensor& weight, const Tensor& result) {
     if (installed_ != nullptr) installed_->computed(op, weight, result);
   }
 
  private:
   static inline thread_local OpListener* installed_ = nullptr;
+  static inline thread_local int64_t rows_of_a_token_ = 1;
 };
 
 // The front door of an op of a model's forward pass returns its result through one of these.

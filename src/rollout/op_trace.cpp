@@ -8,11 +8,14 @@
 namespace temper::rollout {
 namespace {
 
-// What ops do that compute the same from keys and values, windows or states that they have kept.
+// What ops do that compute the same from keys and values, windows or states that they have kept, or with what
+// adapters add for some of the tokens.
 std::string_view role_of(std::string_view op) {
   if (op == "paged_attention" || op == "latent_decode") return "attention";
   if (op == "causal_conv1d_update") return "causal_conv1d";
   if (op == "recurrent_gated_delta_rule") return "chunk_gated_delta_rule";
+  if (op == "lora_linear") return "linear";
+  if (op == "lora_moe_experts") return "moe_experts";
   return op;
 }
 
@@ -44,17 +47,36 @@ std::string module_around(const std::string& place) {
 
 }  // namespace
 
-OpTrace::OpTrace(const layers::Decoder& model) {
+OpTrace::OpTrace(const layers::Decoder& model, const std::set<const layers::Adapter*>& adapters) {
   const layers::ParameterStore& parameters = model.parameters();
-  for (size_t i = 0; i < parameters.table().specs().size(); ++i)
-    names_.emplace(parameters[i].value.raw(), without_suffix(parameters.table().specs()[i].name, ".weight"));
+  add_names(parameters, {});
+  for (const layers::Adapter* const adapter : adapters) {
+    if (adapter == nullptr) continue;
+    // A copy has the name of what it is a copy of, which other tokens of the pass may read.
+    std::map<std::string, std::string> copies;
+    for (const LoraSaved& saved : adapter->plan().saved)
+      if (const WeightSpec* const spec = parameters.table().find_source(saved.source).spec; spec != nullptr)
+        copies[saved_name(saved.source)] = spec->name;
+    add_names(adapter->parameters(), copies);
+  }
+}
+
+void OpTrace::add_names(const layers::ParameterStore& parameters,
+                        const std::map<std::string, std::string>& others) {
+  const std::vector<WeightSpec>& specs = parameters.table().specs();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto other = others.find(specs[i].name);
+    names_.emplace(parameters[i].value.raw(),
+                   without_suffix(other == others.end() ? specs[i].name : other->second, ".weight"));
+  }
 }
 
 void OpTrace::computed(std::string_view op, const Tensor& weight, const Tensor& result) {
   const auto named = weight.defined() ? names_.find(weight.raw()) : names_.end();
   if (named != names_.end()) place_ = named->second;
   OpResult out{std::string(op), named != names_.end() ? place_ : module_around(place_), place_, 0, {}};
-  const int64_t rows = result.ndim() == 0 ? 0 : result.dim(0);
+  const int64_t each = ops::OpListener::rows_of_a_token(),
+                rows = result.ndim() == 0 || result.dim(0) % each != 0 ? 0 : result.dim(0) / each;
   if (rows > 0) {
     out.width = result.numel() / rows;
     const Tensor floats = result.on({}).to(DType::kF32).contiguous();

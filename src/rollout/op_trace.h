@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,13 +26,16 @@ struct OpResult {
 // What the ops of passes give, as hashes: two passes are compared by it, and no result is kept.
 class OpTrace : public ops::OpListener {
  public:
-  explicit OpTrace(const layers::Decoder& model);
+  // `adapters`: all that passes may have; null is the model alone.
+  explicit OpTrace(const layers::Decoder& model, const std::set<const layers::Adapter*>& adapters = {});
   void computed(std::string_view op, const Tensor& weight, const Tensor& result) override;
   // The results since the last call, of a pass over this many tokens, in the order in which they began. Ops
   // that computed some of the tokens after others are one; rows are empty where a result has none for each.
   std::vector<OpResult> take(int64_t tokens);
 
  private:
+  void add_names(const layers::ParameterStore& parameters, const std::map<std::string, std::string>& others);
+
   std::unordered_map<const void*, std::string> names_;  // of parameters, by their memory
   std::string place_;                                   // the last one that an op read
   std::vector<OpResult> results_;

@@ -48,19 +48,21 @@ Request request_of(const GivenText& text) {
   request.prompt = text.prompt;
   request.forced = text.answer;
   request.max_new_tokens = std::ssize(text.answer);
+  request.adapter = text.adapter;
   return request;
 }
 
 }  // namespace
 
 std::vector<GivenText> likeliest_answers(const layers::Decoder& model,
-                                         const std::vector<std::vector<int32_t>>& prompts,
-                                         int64_t new_tokens) {
+                                         const std::vector<std::vector<int32_t>>& prompts, int64_t new_tokens,
+                                         const layers::Adapter* adapter) {
   std::vector<GivenText> texts;
   for (size_t i = 0; i < prompts.size(); ++i) {
     Request request;
     request.prompt = prompts[i];
     request.max_new_tokens = new_tokens;
+    request.adapter = adapter;
     EngineOptions options;
     options.max_running = 1;
     options.cache_tokens = std::min(model.config().max_positions, std::ssize(prompts[i]) + new_tokens) + 16;
@@ -70,9 +72,31 @@ std::vector<GivenText> likeliest_answers(const layers::Decoder& model,
     }
     const Completion answer = engine.take_finished().at(0);
     if (answer.finish == Finish::kFailed) fail("prompt {}: {}", i, answer.error);
-    texts.push_back({prompts[i], answer.ids});
+    texts.push_back({prompts[i], answer.ids, adapter});
   }
   return texts;
+}
+
+std::string PassDifference::describe_first_module() const {
+  return first_module.empty() ? "-" : first_module;
+}
+
+std::string PassDifference::describe_first_op() const {
+  return first_op.empty() ? "-" : fmt::format("{}, {}", first_op, first_op_place);
+}
+
+std::string verdict_of(const PassDifference& found, int64_t batch) {
+  if (found.none()) return "exactly 0: log-probabilities of rollouts are those of training, bit for bit";
+  const std::string first = fmt::format("the first module that differs is {}, the first op {}",
+                                        found.describe_first_module(), found.describe_first_op());
+  if (found.largest == 0)
+    return fmt::format(
+        "log-probabilities are the same, bit for bit, but results on the way to them differ with {} answers "
+        "at "
+        "once; {}",
+        batch, first);
+  return fmt::format("the largest difference is {:.3g}, with {} answers at once; {}", found.largest, batch,
+                     first);
 }
 
 // What a pass over the whole text gives.
@@ -88,7 +112,7 @@ struct PassComparison::Expected {
 class PassComparison::Watcher : public EngineObserver {
  public:
   Watcher(const PassComparison& comparison)
-      : comparison_(comparison), trace_(comparison.model_), listens_(trace_) {}
+      : comparison_(comparison), trace_(comparison.model_, comparison.adapters_), listens_(trace_) {}
 
   void begin(int64_t first_id) { first_id_ = first_id; }
 
@@ -199,6 +223,7 @@ class PassComparison::Watcher : public EngineObserver {
 PassComparison::PassComparison(const layers::Decoder& model, std::vector<GivenText> texts)
     : model_(model), texts_(std::move(texts)) {
   invariant(!texts_.empty(), "there are texts to compare");
+  for (const GivenText& text : texts_) adapters_.insert(text.adapter);
   for (const GivenText& text : texts_) expected_.push_back(expected_of(text));
 }
 
@@ -212,7 +237,8 @@ PassComparison::Expected PassComparison::expected_of(const GivenText& text) cons
   layers::Decoder::Options options;
   std::vector<Tensor> stream;
   options.stream = &stream;
-  OpTrace trace(model_);
+  if (text.adapter != nullptr) options.adapters = {{text.adapter, std::ssize(ids)}};
+  OpTrace trace(model_, adapters_);
   const ops::OpListener::Scope listens(trace);
   const Var hidden =
       model_.forward(tape, layers::make_input(ids, std::vector{static_cast<int32_t>(ids.size())}), options);
@@ -220,7 +246,8 @@ PassComparison::Expected PassComparison::expected_of(const GivenText& text) cons
   out.ops = trace.take(std::ssize(ids));
   for (size_t i = 0; i < out.ops.size(); ++i) out.places.emplace(out.ops[i].key, i);
   const Var logits = model_.logits(
-      tape, primitives::narrow(tape, hidden, 0, std::ssize(text.prompt) - 1, std::ssize(text.answer)));
+      tape, primitives::narrow(tape, hidden, 0, std::ssize(text.prompt) - 1, std::ssize(text.answer)),
+      text.adapter);
   for (const Tensor& each : stream) out.stages.push_back(floats_of(each));
   out.stages.push_back(floats_of(hidden.value));
   out.logits = floats_of(logits.value);

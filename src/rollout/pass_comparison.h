@@ -1,4 +1,5 @@
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -9,13 +10,14 @@ namespace temper::rollout {
 // A text whose answer is given.
 struct GivenText {
   std::vector<int32_t> prompt, answer;
+  const layers::Adapter* adapter = nullptr;  // null: the model alone
 };
 
-// The model's own likeliest answers, of up to `new_tokens` tokens. An Error names a prompt's number where it
-// cannot be answered.
+// The likeliest answers of the model with this adapter, of up to `new_tokens` tokens. An Error names a
+// prompt's number where it cannot be answered.
 std::vector<GivenText> likeliest_answers(const layers::Decoder& model,
-                                         const std::vector<std::vector<int32_t>>& prompts,
-                                         int64_t new_tokens);
+                                         const std::vector<std::vector<int32_t>>& prompts, int64_t new_tokens,
+                                         const layers::Adapter* adapter = nullptr);
 
 // What passes of the engine computed differently from a pass over the whole text as training does it.
 struct PassDifference {
@@ -38,10 +40,17 @@ struct PassDifference {
   int64_t found = 0;         // tokens that were in the prefix cache
 
   bool none() const { return first_module.empty() && first_op.empty() && largest == 0; }
+  std::string describe_first_module() const;  // "-" where none differs
+  std::string describe_first_op() const;      // "linear, layers.0.mlp.down"; "-" where none differs
 };
 
+// What it means, with `batch` answers at once, in one line: "exactly 0" only where no result of any op
+// differs.
+std::string verdict_of(const PassDifference& found, int64_t batch);
+
 // Compares the engine with training on the same texts by the same weights: prompts in parts, then one token
-// of each answer after the other, whatever the engine would have chosen. The model must outlive it.
+// of each answer after the other, whatever the engine would have chosen. The model and the adapters of the
+// texts must outlive it.
 class PassComparison {
  public:
   PassComparison(const layers::Decoder& model, std::vector<GivenText> texts);
@@ -62,6 +71,7 @@ class PassComparison {
 
   const layers::Decoder& model_;
   std::vector<GivenText> texts_;
+  std::set<const layers::Adapter*> adapters_;  // of the texts
   std::vector<Expected> expected_;
 };
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <set>
 
+#include "base/random.h"
 #include "models/adapter.h"
 #include "ops/linear/linear.h"
+#include "rollout/batch_invariant.h"
 #include "rollout/op_trace.h"
 #include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
@@ -14,8 +16,7 @@
 namespace temper::rollout {
 namespace {
 
-const ops::FieldValues kInvariantKernels{{"linear", "onednn_invariant"},
-                                         {"paged_attention", "onednn_invariant"}};
+const ops::FieldValues kInvariantKernels = batch_invariant_fields();
 
 std::vector<std::vector<int32_t>> some_prompts() {
   std::vector<std::vector<int32_t>> prompts(3);
@@ -53,6 +54,93 @@ TEST(PassComparison, IsExactlyZeroWithBatchInvariantKernels) {
         EXPECT_GT(comparison.seconds_per_pass(batch), 0);
       }
   }
+}
+
+// An adapter of everything that can be adapted, whose updates are not nothing.
+std::unique_ptr<layers::Adapter> some_adapter(const models::Model& model, LoraConfig config, uint64_t seed) {
+  auto adapter = models::new_adapter(model, config, seed, "");
+  layers::ParameterStore& parameters = adapter->parameters();
+  for (size_t i = 0; i < parameters.table().specs().size(); ++i) {
+    const Random random(seed, RandomPurpose::kInitialization, i);
+    uint64_t element = 0;
+    for (float& value : parameters[i].value.values<float>())
+      value += 0.8f * static_cast<float>(random.uniform(element++) - 0.5);
+  }
+  return adapter;
+}
+
+std::vector<GivenText> answers_of(const models::Model& model,
+                                  const std::vector<const layers::Adapter*>& adapters, int64_t tokens) {
+  std::vector<GivenText> all;
+  for (const layers::Adapter* const adapter : adapters)
+    for (GivenText& text : likeliest_answers(model.decoder, some_prompts(), tokens, adapter))
+      all.push_back(std::move(text));
+  return all;
+}
+
+// Texts of two adapters and of the model alone, in the same passes.
+TEST(PassComparison, IsExactlyZeroWithAdapters) {
+  for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next"}) {
+    const auto model = model_with(type, {.written = kInvariantKernels});
+    if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+    LoraConfig all{.rank = 3, .alpha = 6}, some{.rank = 2, .alpha = 4, .targets = {.names = {"q_proj"}}};
+    some.modules_to_save = {"lm_head", "o_proj"};
+    if (std::string_view(type) != "qwen3") some.parameters = {"experts.down_proj"};
+    const auto first = some_adapter(*model, all, 3), second = some_adapter(*model, some, 4);
+    const auto texts = answers_of(*model, {first.get(), nullptr, second.get()}, 6);
+    EXPECT_NE(texts[0].answer, texts[3].answer);
+    EXPECT_NE(texts[6].answer, texts[3].answer);
+    const PassComparison comparison(model->decoder, texts);
+    for (const int64_t batch : {1, 4, 9, 20})
+      for (const bool warm : {false, true}) {
+        const PassDifference found = comparison.compare(batch, warm);
+        EXPECT_TRUE(found.none()) << type << " " << batch << ": " << verdict_of(found, batch);
+        EXPECT_TRUE(found.not_compared.empty()) << type << " " << found.not_compared.front();
+        EXPECT_EQ(found.different_tokens, 0);
+      }
+  }
+}
+
+// The adapter of a text, not another and not the model alone, is what it is compared with.
+TEST(PassComparison, NamesTheOpThatReadsAnotherAdapter) {
+  for (const auto& [names, parameters, op, place] :
+       {std::tuple{"q_proj", "", "lora_linear", "layers.0.attention.qkv"},
+        {"none", "experts.gate_up_proj", "lora_moe_experts", "layers.0.mlp.experts.gate_up"}}) {
+    const auto model = model_with("qwen3_moe", {.written = kInvariantKernels});
+    if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+    LoraConfig config{.rank = 2, .alpha = 4, .targets = {.names = {names}}};
+    if (*parameters != '\0') config.parameters = {parameters};
+    if (std::string_view(names) == "none") config.targets.names.clear();
+    const auto adapter = some_adapter(*model, config, 3);
+    const PassComparison comparison(model->decoder, answers_of(*model, {adapter.get(), nullptr}, 4));
+    for (float& value : adapter->parameters()[0].value.values<float>()) value += 1e-3f;
+    const PassDifference found = comparison.compare(6, false);
+    EXPECT_EQ(found.first_op, op);
+    EXPECT_EQ(found.first_op_place, place);
+    EXPECT_GT(found.largest, 0);
+    EXPECT_LT(found.different_tokens, found.tokens);  // those of the model alone do not
+  }
+}
+
+// A result that nothing reads on is a difference, too.
+TEST(PassComparison, ExactlyZeroIsSaidWhereNoOpDiffers) {
+  const auto model = model_with("qwen3", {.written = kInvariantKernels});
+  if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  layers::ParameterStore& parameters = model->decoder.parameters();
+  for (float& value : parameters.value("layers.1.attention.output.weight").values<float>()) value = 0;
+  const PassComparison comparison(model->decoder, likeliest_answers(model->decoder, some_prompts(), 4));
+  const PassDifference same = comparison.compare(3, false);
+  EXPECT_EQ(verdict_of(same, 3),
+            "exactly 0: log-probabilities of rollouts are those of training, bit for bit");
+  for (float& value : parameters.value("layers.1.attention.qkv.weight").values<float>()) value += 1e-3f;
+  const PassDifference found = comparison.compare(3, false);
+  EXPECT_EQ(found.largest, 0);
+  EXPECT_EQ(found.first_module, "");
+  EXPECT_FALSE(found.none());
+  EXPECT_EQ(
+      verdict_of(found, 3),
+      "log-probabilities are the same, bit for bit, but results on the way to them differ with 3 answers "
+      "at once; the first module that differs is -, the first op linear, layers.1.attention.qkv");
 }
 
 // A dense model, a mixture and a hybrid, cold and warm, on both sides of each number of rows at which kernels
@@ -177,6 +265,32 @@ TEST(PassComparison, NamesTheOpThatReadsAnotherWeight) {
       EXPECT_EQ(found.first_op_place, place) << type;
     }
   EXPECT_EQ(changed.size(), std::size(cases));
+}
+
+// Ops that have a row for each expert that a token chose are compared token by token, and named.
+TEST(PassComparison, NamesOpsWithARowForEachChoice) {
+  // They read what quantizers made of the weights, which has no name of its own.
+  for (const auto& [weight, place] : {std::pair{"layers.0.mlp.experts.gate_up.weight", "layers.0.mlp"},
+                                      {"layers.1.mlp.experts.down.weight", "layers.1.mlp"}}) {
+    TinyModel tiny{.type = "qwen3_moe",
+                   .quantize = {"MXFP8_DEFAULT"},
+                   .sizes = {{"moe_intermediate_size", Json(int64_t{32})},
+                             {"max_position_embeddings", Json(int64_t{256})}}};
+    tiny.ops = {.written = kInvariantKernels};
+    tiny.ops.written["rounded_experts"] = "eager";
+    const auto model = tiny_model(tiny);
+    if (!is_batch_invariant(model->decoder)) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+    model->decoder.quantizers().set_ready();
+    const PassComparison comparison(model->decoder, likeliest_answers(model->decoder, some_prompts(), 4));
+    const PassDifference same = comparison.compare(3, false);
+    EXPECT_TRUE(same.none()) << verdict_of(same, 3);
+    EXPECT_TRUE(same.not_compared.empty()) << same.not_compared.front();
+    for (float& value : model->decoder.parameters().value(weight).values<float>()) value *= 1.5f;
+    const PassDifference found = comparison.compare(3, false);
+    EXPECT_EQ(found.first_op, "expert_linear");
+    EXPECT_EQ(found.first_op_place, place);
+    EXPECT_GT(found.largest, 0);
+  }
 }
 
 // Every op that a pass over pages ran by a kernel of a module is one that was compared.

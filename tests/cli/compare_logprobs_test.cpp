@@ -35,6 +35,25 @@ TEST_F(Cli, CompareLogprobsIsExactlyZeroWithBatchInvariantKernels) {
   EXPECT_EQ(usual.out.find("--batch-invariant"), std::string::npos) << usual.out;
 }
 
+// With what a run has trained, and without it, in the same passes.
+TEST_F(Cli, CompareLogprobsOfAdapters) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  write_file(folder() + "/lora.yaml", read_file(yaml()) + "adapters: [{name: math, rank: 4, lr: 1e-2}]\n");
+  ASSERT_EQ(run("train " + folder() + "/lora.yaml --train.threads 1 --output " + folder() + "/lora").code, 0);
+  write_file(folder() + "/prompts.jsonl", "{\"prompt\": \"1 + 1 = \"}\n{\"prompt\": \"2 + 5 = \"}\n");
+  const std::string compare = "compare-logprobs " + folder() + "/model " + folder() +
+                              "/prompts.jsonl -n 5 --batch 3 --threads 1 --dtype float32 --batch-invariant";
+  const Outcome outcome =
+      run(compare + " --adapter " + folder() + "/lora/adapters/math/adapter --adapter none");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_said(outcome, "4 texts, ");
+  expect_said(outcome, "exactly 0: log-probabilities of rollouts are those of training, bit for bit\n");
+  expect_said(outcome, "\nusual kernels\n");
+  expect_refused(compare + " --adapter math=-", 2,
+                 "[--adapter] math comes from another process; name its folder");
+  expect_refused(compare + " --adapter nowhere", 2, "nowhere");
+}
+
 TEST_F(Cli, CompareLogprobsRefusesWhatItCannotCompare) {
   write_file(folder() + "/bad.jsonl", R"({"prompt": 3})"
                                       "\n");

@@ -1,5 +1,6 @@
 #include "channels/experts/quantized_experts.h"
 
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::channels {
@@ -94,6 +95,7 @@ Var QuantizedExperts::operator()(Tape& tape, const Var& x, const Tensor& ids, co
 Var QuantizedExperts::by_products(Tape& tape, const Var& x, const Tensor& ids, const Var& weights,
                                   const Var& gate_up, const Var& down, const Updates& updates) const {
   const int64_t choices = ids.numel(), experts = down.shape()[0] / x.shape()[1];
+  const ops::OpListener::RowsOfTokens each(ids.dim(1));
   const Tensor own_ids = ids.reshape({choices, 1});
   const auto product = [&](const auto& kernel, const auto& quantizer, const Var& rows, const Var& matrices,
                            const ops::ExpertsUpdate<Var>& update) {

@@ -26,13 +26,14 @@ int64_t checked_chunk(const SendOptions& options) {
 Sender::Sender(const std::string& socket, const WeightTable& table, const SendOptions& options)
     : options_(options), connection_(connect_to(socket), "the receiver", options.deadline_seconds) {
   checked_chunk(options);
-  ask(Json::Object{{"type", "hello"},
-                   {"protocol", kProtocol},
-                   {"boot", this_process().boot},
-                   {"process", to_string(this_process())},
-                   {"memory", memory_name(options.memory)},
-                   {"memory_of", device_identity(options.memory)},
-                   {"model", fingerprint_of(table)}});
+  const Json answer = ask(Json::Object{{"type", "hello"},
+                                       {"protocol", kProtocol},
+                                       {"boot", this_process().boot},
+                                       {"process", to_string(this_process())},
+                                       {"memory", memory_name(options.memory)},
+                                       {"memory_of", device_identity(options.memory)},
+                                       {"model", fingerprint_of(table)}});
+  receiver_ = answer.at("process").as_string();
 }
 
 Json Sender::ask(const Json& message, const OutgoingChunk* chunk) {

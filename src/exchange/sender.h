@@ -49,6 +49,7 @@ class Sender {
   // What the receiver holds now, of the model or of an adapter.
   std::map<std::string, ParameterHash> hashes(const std::optional<std::string>& adapter = {});
   Device memory() const { return options_.memory; }
+  const std::string& receiver() const { return receiver_; }  // which process it is (base/process.h)
 
  private:
   Json ask(const Json& message, const OutgoingChunk* chunk = nullptr);
@@ -56,6 +57,7 @@ class Sender {
 
   const SendOptions options_;
   Connection connection_;
+  std::string receiver_;
   std::unique_ptr<OutgoingChunk> chunk_;
   int64_t filled_ = 0;  // bytes of the chunk
   Json::Array pieces_;  // that lie in it

@@ -15,11 +15,6 @@ void check_exchange(const RunConfig& config) {
   if (exchange.to.empty()) return;
   if (exchange.memory == ChunkMemory::kDevice && config.device == "cpu")
     fail("[exchange.memory] is device, but the run computes on cpu; write host, or leave it out");
-  if (config.quantize.to_options().any() && !config.adapters.empty())
-    fail(
-        "[exchange] adapters are sent and not their base, whose weights quantize rounds here alone; leave "
-        "out "
-        "exchange or quantize");
 }
 
 int64_t chunk_on_device(const RunConfig& config) {
@@ -61,12 +56,6 @@ void WeightExchange::check_quantizers() const {
           each.planned.name);
 }
 
-// What passes compute with.
-std::vector<PlacedTensor> WeightExchange::parameters_of(const Learner& learner) const {
-  if (learner.adapter() != nullptr) return learner.trained().placed();
-  return training::rounded_parameters(setup_.model->decoder);
-}
-
 void WeightExchange::greet() const {
   if (!is_on()) return;
   check_quantizers();
@@ -95,46 +84,62 @@ bool WeightExchange::is_due(const Learner& learner) const {
   return learner.is_done() || (config_.every_steps > 0 && learner.step() % config_.every_steps == 0);
 }
 
-void WeightExchange::send_own(const Learner& learner, const std::vector<PlacedTensor>& parameters,
-                              exchange::SendResult& result) const {
+exchange::SendResult WeightExchange::send_own(const Parcel& parcel) const {
   exchange::Sender sender(config_.to, setup_.model->decoder.parameters().table(), options());
   std::optional<exchange::AdapterNote> note;
-  if (learner.adapter() != nullptr) note = exchange::note_of(*learner.adapter(), learner.name());
-  sender.begin(learner.step(), note);
-  exchange::send_owned(sender, parameters, setup_.ranks.rank());
-  const exchange::SendResult own = sender.finish();
-  result.bytes = own.bytes;
-  result.seconds = own.seconds;
+  if (parcel.adapter != nullptr) note = exchange::note_of(*parcel.adapter, parcel.name);
+  sender.begin(parcel.version, note);
+  exchange::send_owned(sender, parcel.parameters, setup_.ranks.rank());
+  return sender.finish();
 }
 
-void WeightExchange::send(const Learner& learner) {
+void WeightExchange::send(const Parcel& parcel, bool log) const {
   exchange::SendResult own;
-  const std::vector<PlacedTensor> parameters = parameters_of(learner);
   for (int rank = 0; rank < setup_.ranks.size(); ++rank)
     collectives::made_at_each(setup_.ranks, "weights that are sent", [&] {
-      if (setup_.ranks.rank() == rank) send_own(learner, parameters, own);
+      if (setup_.ranks.rank() == rank) own = send_own(parcel);
       return std::string();
     });
   const auto bytes = setup_.ranks.sum("bytes of weights that were sent", own.bytes);
   const double seconds = setup_.ranks.sum("seconds of sending weights", own.seconds);
-  if (config_.check_sync) check(learner, parameters);
-  sent_[learner.name()] = learner.step();
+  if (config_.check_sync) check(parcel);
   const std::string line = fmt::format(
-      "exchange: sent {} of update {}, {} in {:.0f} ms{}",
-      learner.name().empty() ? "weights" : fmt::format("adapter {}", learner.name()), learner.step(),
-      format_bytes(bytes), seconds * 1e3,
-      config_.check_sync ? fmt::format("; all {} parameters and buffers are alike", learner.trained().size())
+      "exchange: sent {} of update {}, {} in {:.0f} ms{}", parcel.called, parcel.version, format_bytes(bytes),
+      seconds * 1e3,
+      config_.check_sync ? fmt::format("; all {} parameters and buffers are alike", parcel.parameters.size())
                          : "");
-  learner.is_done() ? log_info(line) : log_quietly(line);
+  log ? log_info(line) : log_quietly(line);
+}
+
+// The other process loaded the base as it was before quantizers rounded it here.
+void WeightExchange::send_base(int64_t version) {
+  if (setup_.model->decoder.quantizers().empty()) return;
+  const std::string receiver = collectives::made_at_root(setup_.ranks, "who takes weights", [&] {
+    return exchange::Sender(config_.to, setup_.model->decoder.parameters().table(), options()).receiver();
+  });
+  if (receiver == has_base_) return;
+  send({"the rounded base", nullptr, {}, training::rounded_parameters(setup_.model->decoder), version}, true);
+  has_base_ = receiver;
+}
+
+void WeightExchange::send(const Learner& learner) {
+  const layers::Adapter* const adapter = learner.adapter();
+  if (adapter != nullptr) send_base(learner.step());
+  send({adapter == nullptr ? "weights" : fmt::format("adapter {}", learner.name()), adapter, learner.name(),
+        adapter == nullptr ? training::rounded_parameters(setup_.model->decoder)  // passes compute with these
+                           : learner.trained().placed(),
+        learner.step()},
+       learner.is_done());
+  sent_[learner.name()] = learner.step();
 }
 
 // Rank 0 puts every parameter together, in the dtype in which the other process has it.
-void WeightExchange::check(const Learner& learner, const std::vector<PlacedTensor>& placed) const {
+void WeightExchange::check(const Parcel& parcel) const {
+  const std::vector<PlacedTensor>& placed = parcel.parameters;
   checkpoints::with_whole(setup_.ranks, placed, [&](const auto& whole) {
     exchange::Sender sender(config_.to, setup_.model->decoder.parameters().table(), options());
-    const bool is_adapter = learner.adapter() != nullptr;
     const auto received =
-        sender.hashes(is_adapter ? std::optional(learner.name()) : std::optional<std::string>());
+        sender.hashes(parcel.adapter != nullptr ? std::optional(parcel.name) : std::optional<std::string>());
     std::map<std::string, exchange::ParameterHash> sent;
     for (size_t i = 0; i < placed.size(); ++i) {
       const auto found = received.find(placed[i].name);
@@ -148,7 +153,7 @@ void WeightExchange::check(const Learner& learner, const std::vector<PlacedTenso
       throw Error(
           fmt::format("[exchange.check_sync] after update {} the other process has other values of {} of {} "
                       "parameters and buffers:\n  {}",
-                      learner.step(), lines.size(), sent.size(), join(lines, "\n  ")),
+                      parcel.version, lines.size(), sent.size(), join(lines, "\n  ")),
           ErrorKind::kDefect);
   });
 }

@@ -16,8 +16,9 @@ std::string describe_chunk(const RunConfig& config);
 int64_t chunk_on_device(const RunConfig& config);  // bytes; 0: it is the CPU's, or there is none
 
 // Sends what a run trains to another process of this machine: the model's weights, or each adapter's under
-// its name; of weights with quantizers what these make of them. Every rank sends what it owns, one after the
-// other. The version is the number of updates.
+// its name; of weights with quantizers what these make of them. Adapters whose base quantizers have rounded
+// go behind that base, which each process that receives gets once. Every rank sends what it owns, one after
+// the other. The version is the number of updates.
 class WeightExchange {
  public:
   // `setup` must outlive it. All ranks call the same functions at the same time, and an Error of one is
@@ -36,14 +37,23 @@ class WeightExchange {
  private:
   exchange::SendOptions options() const;
   void check_quantizers() const;
-  std::vector<PlacedTensor> parameters_of(const Learner& learner) const;
-  void send_own(const Learner& learner, const std::vector<PlacedTensor>& parameters,
-                exchange::SendResult& result) const;
-  void check(const Learner& learner, const std::vector<PlacedTensor>& placed) const;
+  // What is sent of a run in one go.
+  struct Parcel {
+    std::string called;              // in lines of the log
+    const layers::Adapter* adapter;  // null: the model
+    std::string name;                // the adapter's
+    std::vector<PlacedTensor> parameters;
+    int64_t version;
+  };
+  void send(const Parcel& parcel, bool log) const;
+  void send_base(int64_t version);
+  exchange::SendResult send_own(const Parcel& parcel) const;
+  void check(const Parcel& parcel) const;
 
   const RunSetup& setup_;
   const ExchangeConfig& config_;
   std::map<std::string, int64_t> sent_;  // updates, by the learner's name
+  std::string has_base_;                 // the process that has the rounded base of adapters
 };
 
 }  // namespace temper::recipes

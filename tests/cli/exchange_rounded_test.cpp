@@ -27,6 +27,66 @@ TEST_F(TrainerSends, RoundedWeights) {
   }
 }
 
+// What the other process holds of the model now.
+std::map<std::string, exchange::ParameterHash> held_at(const std::string& socket, const std::string& model) {
+  const auto folder = checkpoints::ModelFolder::open(model);
+  const WeightTable table = layers::decoder_weight_table(models::configure(folder.config(), "config.json"));
+  return exchange::Sender(socket, table).hashes();
+}
+
+// Adapters learn on a base whose weights quantizers have rounded: it goes to each process once, before them.
+TEST_F(TrainerSends, AdaptersBehindTheirRoundedBase) {
+  const std::string lora = folder() + "/rounded_lora.yaml";
+  write_file(lora, read_file(yaml()) +
+                       "adapters: [{name: math, rank: 4}, {name: law, rank: 2}]\n"
+                       "quantize: {preset: INT8_WEIGHT_ONLY}\n");
+  std::map<std::string, exchange::ParameterHash> whole;
+  for (const std::string mesh : {"", " --ranks 2 --parallel.shard 2 --parallel.shard_level 3"}) {
+    const auto answers = answer_beside("--adapter math=- --adapter law=-");
+    const auto loaded = held_at(socket(), folder() + "/model");
+    const Outcome trained = run("train " + lora + " --train.threads 1 --output " + folder() +
+                                "/rounded_lora" + std::to_string(mesh.size()) + " --exchange.to " + socket() +
+                                " --exchange.every_steps 6 --exchange.check_sync true" + mesh);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const auto held = held_at(socket(), folder() + "/model");
+    const std::vector<std::string> rounded = exchange::differences(held, loaded);
+    EXPECT_EQ(rounded.size(), 12u);  // four matrices of each layer, and neither embedding nor norms
+    for (const std::string& line : rounded) EXPECT_NE(line.find("layers."), std::string::npos) << line;
+    if (whole.empty()) whole = held;
+    EXPECT_EQ(held, whole) << mesh;
+    EXPECT_EQ(answers->end(SIGTERM), 3) << answers->log();
+    const std::string log = answers->log();
+    const size_t base = log.find("took weights of version 6: "), first = log.find("took adapter ");
+    EXPECT_LT(base, first) << log;
+    EXPECT_EQ(log.find("took weights", base + 1), std::string::npos) << log;
+    for (const char* part : {"took adapter math of version 12: ", "took adapter law of version 12: "})
+      EXPECT_NE(log.find(part), std::string::npos) << log;
+  }
+}
+
+TEST_F(TrainerSends, AnotherProcessGetsTheRoundedBaseToo) {
+  const std::string lora = folder() + "/rounded_lora.yaml", adapter = "--adapter math=-";
+  write_file(lora,
+             read_file(yaml()) + "adapters: [{name: math, rank: 4}]\nquantize: {preset: INT8_WEIGHT_ONLY}\n");
+  auto answers = answer_beside(adapter);
+  Beside training("train " + lora + " --train.threads 1 --train.steps 100000 --output " + folder() +
+                      "/rounded_twice --exchange.on_error continue --exchange.to " + socket(),
+                  folder() + "/training.log");
+  const auto took = [&](const Beside& who, const char* what) {
+    return who.log().find(what) != std::string::npos;
+  };
+  while (!took(*answers, "took adapter math of version 2: ") && training.runs()) wait_a_moment();
+  ASSERT_TRUE(answers->runs() && training.runs()) << answers->log() << training.log();
+  const auto first = held_at(socket(), folder() + "/model");
+  answers->end(SIGKILL);
+  for (const std::string& left : {socket(), folder() + "/answers.log"}) remove_all(left);
+  answers = answer_beside(adapter);
+  while (!took(*answers, "took adapter math") && training.runs()) wait_a_moment();
+  EXPECT_TRUE(took(*answers, "took weights of version ")) << answers->log() << training.log();
+  EXPECT_EQ(held_at(socket(), folder() + "/model"), first);
+  EXPECT_EQ(training.end(SIGTERM), 3) << training.log();
+}
+
 TEST_F(TrainerSends, PlansSayWhatMemoryValuesTravelThrough) {
   const auto plan = [](const std::string& more) {
     const Outcome outcome = run(sending("planned", "--dry-run --explain-memory " + more));

@@ -222,10 +222,10 @@ TEST_F(TrainerSends, WhatCannotBeSentIsRefusedBeforeTraining) {
   expect_refused(sending("none", "--quantize.preset INT8_DEFAULT"), 2,
                  "input_quantizer rounds values that pass, and does not travel");
   write_file(folder() + "/quantized_lora.yaml",
-             read_file(yaml()) + "adapters: [{name: a}]\nquantize: {preset: INT8_WEIGHT_ONLY}\n");
+             read_file(yaml()) + "adapters: [{name: a}]\nquantize: {preset: INT8_DEFAULT}\n");
   expect_refused(
       "train " + folder() + "/quantized_lora.yaml --output " + folder() + "/none --exchange.to " + socket(),
-      2, "[exchange] adapters are sent and not their base");
+      2, "input_quantizer rounds values that pass, and does not travel");
   expect_refused(answering("no.jsonl", "--weights-mode direct"), 2, "without --weights-from");
   expect_refused(answering("no.jsonl", "--weights-mode all --weights-from " + socket()), 2,
                  "expected staged or direct");

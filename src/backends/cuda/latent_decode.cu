@@ -1,9 +1,12 @@
 // The query of each head is brought to the width of the cache once (absorb); then the cache of a sequence passes by,
 // cut into splits of its positions, each row for several heads (attend); what the splits found is merged in their
 // order and expanded to the head's values (expand). All depends on the sequence's length alone, so that a sequence's
-// results have the same bits whatever others are beside it.
+// results have the same bits whatever others are beside it, and wherever its pages lie.
+#include <bit>
+
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/latent_decode.h"
+#include "tensor/host_inputs.h"
 
 namespace temper::backends {
 namespace {
@@ -78,7 +81,6 @@ __global__ void __launch_bounds__(kWarps * 32) attend(LatentArguments<T> a) {
   if (split >= splits.used) return;
   const int begin = split * splits.size, end = min(begin + splits.size, length + 1);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  T* const cache = a.cache + int64_t{sequence} * a.capacity * width;
   const T* const latent = a.latent + int64_t{sequence} * width;
 
   float q[kHeads][P * N], y[kHeads][P * N] = {};
@@ -101,7 +103,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend(LatentArguments<T> a) {
     for (int u = 0; u < kAtOnce; ++u) {
       const int position = base + u * kWarps + warp;
       // The new token comes from its own place.
-      const T* from = position == length ? latent : cache + int64_t{position} * width;
+      const T* from = position >= length ? latent : a.row_at(sequence, position);
 #pragma unroll
       for (int p = 0; p < P; ++p) {
         const int column = (p * 32 + lane) * N;
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend(LatentArguments<T> a) {
         if (position >= end || column >= width) continue;
         rows[u][p] = load_pack<T, N>(from + column);
         if (position == length && blockIdx.y == 0)
-          store_pack(cache + int64_t{position} * width + column, rows[u][p]);
+          store_pack(a.row_at(sequence, position) + column, rows[u][p]);
       }
     }
 #pragma unroll
@@ -239,16 +241,22 @@ struct Scratch {
       : latent(aligned(op.latent)),
         weight(op.weight.contiguous()),
         absorbed(empty(op, {op.q.dim(0), op.q.dim(1), op.cache.dim(2)})),
-        partial(empty(op, {op.q.dim(0), op.q.dim(1), splits_of(op), op.rank() + 2})) {}
+        partial(empty(op, {op.q.dim(0), op.q.dim(1), splits_of(op), op.rank() + 2})),
+        pages(op.is_paged() ? from_host(op.sequences.pages, op.q.device()) : Tensor()) {}
   // As many as the longest sequence that the cache can hold needs.
   static int64_t splits_of(const LatentDecode& op) {
-    return std::min<int64_t>(kLatentSplits, (op.cache.dim(1) + kLatentMinSplit - 1) / kLatentMinSplit);
+    return std::min<int64_t>(kLatentSplits, (op.capacity() + kLatentMinSplit - 1) / kLatentMinSplit);
   }
   static Tensor empty(const LatentDecode& op, const Shape& shape) {
     return Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace, op.q.device());
   }
-  Tensor latent, weight, absorbed, partial;
+  Tensor latent, weight, absorbed, partial, pages;
 };
+
+int shift_of(int64_t page_tokens) {
+  const auto size = static_cast<uint64_t>(page_tokens);
+  return std::has_single_bit(size) ? std::countr_zero(size) : -1;
+}
 
 template <class T>
 LatentArguments<T> arguments_of(const LatentDecode& op, const Scratch& scratch, const Tensor& y) {
@@ -262,6 +270,7 @@ LatentArguments<T> arguments_of(const LatentDecode& op, const Scratch& scratch, 
           at(op.cache),
           at(y),
           op.lengths.data<int32_t>(),
+          op.is_paged() ? scratch.pages.data<int32_t>() : nullptr,
           scratch.absorbed.data<float>(),
           scratch.partial.data<float>(),
           number(op.q.dim(1)),
@@ -270,7 +279,10 @@ LatentArguments<T> arguments_of(const LatentDecode& op, const Scratch& scratch, 
           number(op.value_dim()),
           number(op.rank()),
           number(op.a.defined() ? op.a.dim(0) : 0),
+          number(op.capacity()),
+          number(op.is_paged() ? scratch.pages.dim(1) : 0),
           number(op.cache.dim(1)),
+          shift_of(op.cache.dim(1)),
           number(scratch.partial.dim(2)),
           op.scale * kLog2E,
           op.update_scale};
@@ -328,7 +340,8 @@ ops::Refusal accepts(const LatentDecode::Signature& s, const HardwareFacts&) {
 }  // namespace
 
 ops::Kernel<LatentDecode> cuda_latent_decode_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true};
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true, .repeats = true,
+          .traits = {.reads_pages = true}};
 }
 
 }  // namespace temper::backends

@@ -40,14 +40,13 @@ __global__ void __launch_bounds__(kWarps * 32) attend_tiles(LatentArguments<Brai
   if (split >= splits.used) return;
   const int begin = split * splits.size, end = min(begin + splits.size, length + 1);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  Brain* const cache = a.cache + int64_t{sequence} * a.capacity * kWidth;
   const Brain* const latent = a.latent + int64_t{sequence} * kWidth;
 
   // Rows past the end are zeros; the new token comes from its own place.
   const auto fetch = [&](int stage, int first) {
     for (int chunk = threadIdx.x; first < end && chunk < kKeys * kChunks; chunk += kWarps * 32) {
       const int row = chunk / kChunks, column = chunk % kChunks * 8, position = first + row;
-      const Brain* from = position >= length ? latent : cache + int64_t{position} * kWidth;
+      const Brain* from = position >= length ? latent : a.row_at(sequence, position);
       load_chunk(shared_address(&s.keys[stage][row][column]), from + column, position < end ? 16 : 0);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -62,7 +61,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_tiles(LatentArguments<Brai
   }
   if (end > length && blockIdx.y == 0)  // once, by the split that the new token belongs to
     for (int i = threadIdx.x; i < kChunks; i += kWarps * 32)
-      store_pack(cache + int64_t{length} * kWidth + i * 8, load_pack<Brain, 8>(latent + i * 8));
+      store_pack(a.row_at(sequence, length) + i * 8, load_pack<Brain, 8>(latent + i * 8));
 
   float sums[kColumns][4] = {};
   float largest = kNoScore, sum = 0;  // of head threadIdx.x / 16; sum: this thread's part

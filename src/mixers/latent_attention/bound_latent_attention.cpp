@@ -58,6 +58,7 @@ class BoundLatentAttention : public layers::BoundMixer {
   // One token is computed from latents, more from keys and values.
   bool decodes_as_prompts() const override { return false; }
   bool decodes_on_device() const override { return decode_->forward != nullptr; }
+  bool batches_on_device() const override { return decode_->repeats; }
   std::string_view asks_host() const override {
     return attention_->repeats ? std::string_view() : ops::Attention::kName;
   }
@@ -127,12 +128,11 @@ class BoundLatentAttention : public layers::BoundMixer {
                      tape.constant(all.narrow(1, rank, c_.qk_rope_head_dim)), rows, pass);
   }
 
-  // Those that decode, one adapter's after the other, from copies of their latents; then the others.
+  // Those that decode, one adapter's after the other; then the others.
   Var of_batch(Tape& tape, const Projected& own, const Pass& pass, const Tensor& pages) const {
     const layers::PagedBatch& batch = *pass.batch;
     const int64_t decoding = batch.decoding, tokens = own.q.shape()[0];
     const Tensor latents = primitives::concat_last(tape, own.latent, own.k_rope).value;
-    ops::write_pages(pages, batch.sequences, latents);
     std::vector<Var> results;
     std::vector<layers::AdapterRows> pieces(1, {nullptr, decoding});
     if (!pass.rows.all().empty()) {
@@ -145,12 +145,18 @@ class BoundLatentAttention : public layers::BoundMixer {
       ops::LatentDecode op;
       op.q = own.q.value.narrow(0, first, piece.rows);
       op.latent = latents.narrow(0, first, piece.rows);
-      op.cache = ops::read_pages_apart(pages, batch.sequences.part(first, piece.rows));
+      op.cache = pages;
+      op.sequences = batch.sequences.part(first, piece.rows);
       op.lengths = pass.positions.narrow(0, first, piece.rows);
       results.push_back(decode(tape, std::move(op), piece));
       first += piece.rows;
     }
-    if (tokens > decoding) results.push_back(of_prompts(tape, own, pass, pages));
+    if (tokens > decoding) {
+      const int64_t prompts = batch.sequences.count() - decoding;
+      ops::write_pages(pages, batch.sequences.part(decoding, prompts),
+                       latents.narrow(0, decoding, tokens - decoding));
+      results.push_back(of_prompts(tape, own, pass, pages));
+    }
     return results.size() == 1 ? results.front() : primitives::concat_first(tape, results);
   }
 

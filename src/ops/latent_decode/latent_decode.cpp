@@ -1,5 +1,7 @@
 #include "ops/latent_decode/latent_decode.h"
 
+#include <utility>
+
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "ops/op_listener.h"
@@ -18,8 +20,11 @@ void check_weight_and_cache(const LatentDecode& op, const primitives::Matrix& we
   check_weight(name, weight, op.q.dtype());
   const int64_t sequences = op.q.dim(0), heads = op.q.dim(1), rank = weight.shape()[1];
   check_ndim(name, "cache", op.cache, 3);
-  const int64_t capacity = op.cache.dim(1), width = op.cache.dim(2), nope = op.q.dim(2) - (width - rank);
-  check_shape(name, "cache", op.cache, {sequences, capacity, width});
+  const int64_t capacity = op.capacity(), width = op.cache.dim(2), nope = op.q.dim(2) - (width - rank);
+  if (op.is_paged())  // as many tokens as sequences: one of each
+    check_paged_sequences(name, op.sequences, sequences, op.cache.dim(0), op.cache.dim(1));
+  else
+    check_shape(name, "cache", op.cache, {sequences, capacity, width});
   check_shape(name, "latent", op.latent, {sequences, width});
   for (const auto& [label, tensor] : {std::pair{"cache", &op.cache}, {"latent", &op.latent}}) {
     check_dtype(name, label, *tensor, op.q.dtype());
@@ -113,6 +118,10 @@ Tensor latent_decode(Bound<LatentDecode> bound, const primitives::Matrix& weight
   check_weight_and_cache(op, weight);
   op.weight = weight.value.saved().get();
   const auto& kernel = *bound;
+  if (op.is_paged() && !kernel.traits.reads_pages) {
+    write_pages(op.cache, op.sequences, op.latent);
+    op.cache = read_pages_apart(op.cache, std::exchange(op.sequences, {}));
+  }
   return told(LatentDecode::kName, weight.value.value,
               kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <vector>
 
+#include "ops/paged_sequences.h"
 #include "ops/selection.h"
 #include "ops/weights.h"
 
@@ -13,7 +14,7 @@ namespace temper::ops {
 //   a = K_hᵀ q[: nope_dim]
 //   y = V_h Σ_j softmax_j(scale · (a · cache[j, : rank] + q[nope_dim :] · cache[j, rank :])) cache[j, : rank]
 // over positions j ≤ length. All is float32, rounded once at the end. How long the sequences are stands on
-// the device, as for decode_attention.
+// the device, as for decode_attention. The caches of sequences may lie in pages.
 struct LatentDecode {
   static constexpr std::string_view kName = "latent_decode", kField = "latent_decode";
   struct Signature {
@@ -23,7 +24,8 @@ struct LatentDecode {
 
   Tensor q;        // [sequences, heads, nope_dim + rope_dim], compact, rotated
   Tensor latent;   // [sequences, rank + rope_dim], compact: the normed latent, then the rotated shared key
-  Tensor cache;    // [sequences, capacity, rank + rope_dim], compact; written at `length`
+  Tensor cache;    // [sequences, capacity, rank + rope_dim], compact; written at `length`. In pages: of all
+                   // sequences, [pages, page_tokens, rank + rope_dim]
   Tensor lengths;  // [sequences] int32 in [0, capacity): checked on the CPU only
   float scale = 1;
   Tensor weight = {};  // of kv_b, [heads · (nope_dim + value_dim), rank]; set at the front door
@@ -31,7 +33,14 @@ struct LatentDecode {
   Tensor a = {};  // [low, rank]
   Tensor b = {};  // [heads · (nope_dim + value_dim), low]
   float update_scale = 0;
+  // Where caches lie in pages: those of each sequence, which gets one token; `held` is `lengths`. Otherwise
+  // undefined.
+  PagedSequences sequences = {};
 
+  bool is_paged() const { return sequences.pages.defined(); }
+  int64_t capacity() const {
+    return is_paged() ? sequences.pages.dim(1) * cache.dim(1) : cache.dim(1);
+  }  // of a sequence
   int64_t rank() const { return weight.dim(1); }
   int64_t nope_dim() const { return q.dim(2) - (cache.dim(2) - rank()); }
   int64_t value_dim() const { return weight.dim(0) / q.dim(1) - nope_dim(); }
@@ -39,6 +48,12 @@ struct LatentDecode {
   using Forward = Tensor(const LatentDecode&);  // [sequences, heads, value_dim], compact
   using Backward = void();                      // there is none
   using Compose = Forward;
+
+  // Other kernels get copies of what lies in pages.
+  struct Traits {
+    bool reads_pages = false;
+    bool operator==(const Traits&) const = default;
+  };
 };
 
 // `op` carries everything but the weight, which may be in 8 bits: what the codes mean then exists meanwhile.

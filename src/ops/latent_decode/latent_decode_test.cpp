@@ -13,7 +13,8 @@ struct Decoding {
   std::vector<int32_t> lengths;
   int64_t capacity, heads = 3, nope = 8, rope = 4, value = 6, rank = 12;
   bool in_8_bits = false;
-  int64_t low = 0;  // of an adapter's update
+  int64_t low = 0;          // of an adapter's update
+  int64_t page_tokens = 0;  // 0: caches lie one behind the other
   int64_t sequences() const { return std::ssize(lengths); }
   int64_t width() const { return rank + rope; }
 };
@@ -60,14 +61,47 @@ Doubles decoded(const Decoding& s, double scale, const std::vector<Doubles>& inp
   return y;
 }
 
+// The caches in pages that are anywhere, and NaN where nobody's tokens are.
+std::pair<Tensor, PagedSequences> in_pages(const Decoding& s, const Tensor& cache) {
+  const int64_t width = (s.capacity + s.page_tokens - 1) / s.page_tokens;
+  int64_t count = s.sequences() * width + 3;
+  if (count % 7 == 0) ++count;  // all pages differ then
+  std::vector<int32_t> starts, held = s.lengths, pages;
+  for (int64_t n = 0; n <= s.sequences(); ++n) starts.push_back(static_cast<int32_t>(n));
+  for (int64_t i = 0; i < s.sequences() * width; ++i)
+    pages.push_back(static_cast<int32_t>((i * 7 + 5) % count));
+  for (int64_t n = 0; n < s.sequences(); ++n)  // what lies behind is not read
+    for (int64_t i = s.lengths[static_cast<size_t>(n)] / s.page_tokens + 1; i < width; ++i)
+      pages[static_cast<size_t>(n * width + i)] = 1 << 30;
+  const PagedSequences sequences{ints(starts), ints(held), ints(pages).reshape({s.sequences(), width})};
+  const Tensor all = tensor_of(Doubles(static_cast<size_t>(count * s.page_tokens * s.width()), std::nan("")),
+                               {count, s.page_tokens, s.width()}, cache.dtype())
+                         .on(cache.device());
+  for (int64_t n = 0; n < s.sequences(); ++n)
+    for (int64_t t = 0; t < s.lengths[static_cast<size_t>(n)]; ++t)
+      all.narrow(0, sequences.pages_of(n)[t / s.page_tokens], 1)
+          .narrow(1, t % s.page_tokens, 1)
+          .copy_from(cache.narrow(0, n, 1).narrow(1, t, 1));
+  return {all, sequences};
+}
+
+// What pages hold of the sequences' tokens, into the caches as they were.
+void read_back(const Decoding& s, const LatentDecode& op, const Tensor& cache) {
+  for (int64_t n = 0; n < s.sequences(); ++n)
+    for (int64_t t = 0; t <= s.lengths[static_cast<size_t>(n)]; ++t)
+      cache.narrow(0, n, 1).narrow(1, t, 1).copy_from(
+          op.cache.narrow(0, op.sequences.pages_of(n)[t / s.page_tokens], 1).narrow(1, t % s.page_tokens, 1));
+}
+
 void check_decoding(const Decoding& s) {
   const float scale = 0.7f / std::sqrt(static_cast<float>(s.nope + s.rope));
   const Shape q{s.sequences(), s.heads, s.nope + s.rope}, latent{s.sequences(), s.width()},
       cache{s.sequences(), s.capacity, s.width()}, weight{s.heads * (s.nope + s.value), s.rank};
   const Doubles values = normal(4, weight, 1 / std::sqrt(static_cast<double>(s.rank)));
   Case c;
-  c.name = fmt::format("q {}, cache {}, weight {}{}", to_string(q), to_string(cache), to_string(weight),
-                       s.in_8_bits ? " in 8 bits" : "");
+  c.name = fmt::format("q {}, cache {}, weight {}{}{}", to_string(q), to_string(cache), to_string(weight),
+                       s.in_8_bits ? " in 8 bits" : "",
+                       s.page_tokens > 0 ? fmt::format(", pages of {}", s.page_tokens) : "");
   c.inputs = {{"q", q, normal(1, q)},
               {"latent", latent, normal(2, latent)},
               {"cache", cache, normal(3, cache)},
@@ -81,11 +115,12 @@ void check_decoding(const Decoding& s) {
   c.terms = std::max(s.capacity, s.rank + s.rope);
   c.reference = [s, scale](const std::vector<Doubles>& inputs) { return decoded(s, scale, inputs); };
   c.run = [s, scale, values, weight](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    const Tensor kept = v[2].value.clone();
+    Tensor kept = v[2].value.clone();
     LatentDecode op;
     op.q = v[0].value;
     op.latent = v[1].value;
     op.cache = kept;
+    if (s.page_tokens > 0) std::tie(op.cache, op.sequences) = in_pages(s, kept);
     op.lengths = beside(v[0], ints(s.lengths));
     op.scale = scale;
     if (s.low > 0) {
@@ -95,7 +130,9 @@ void check_decoding(const Decoding& s) {
     }
     const primitives::Matrix matrix =
         s.in_8_bits ? op_testing::in_8_bits(v[3], values, weight) : primitives::Matrix(v[3]);
-    return Result{tape.constant(latent_decode(ops, matrix, op)), {kept}};
+    const Tensor y = latent_decode(ops, matrix, op);
+    if (s.page_tokens > 0) read_back(s, op, kept);
+    return Result{tape.constant(y), {kept}};
   };
   check_every_kernel<LatentDecode>(
       c, {.heads = s.heads, .nope_dim = s.nope, .rope_dim = s.rope, .value_dim = s.value, .rank = s.rank});
@@ -135,6 +172,22 @@ TEST(LatentDecode, RowsOf576) {
   check({0, 31, 32, 63, 64, 127, 250}, 251, 17, 2);
   check({100}, 101, 16, 3);
   check({8300}, 8301, 1, 1);
+}
+
+TEST(LatentDecode, CachesInPages) {
+  for (const int64_t page_tokens : {1, 5, 16}) {
+    check_decoding({.lengths = {5, 0, 129, 64}, .capacity = 130, .page_tokens = page_tokens});
+    check_decoding({.lengths = {31, 32, 200},
+                    .capacity = 201,
+                    .heads = 17,
+                    .nope = 2,
+                    .rope = 64,
+                    .value = 2,
+                    .rank = 512,
+                    .page_tokens = page_tokens});
+  }
+  check_decoding({.lengths = {70, 7}, .capacity = 71, .heads = 10, .low = 8, .page_tokens = 16});
+  check_decoding({.lengths = {2500, 3}, .capacity = 2501, .heads = 2, .rank = 32, .page_tokens = 16});
 }
 
 TEST(LatentDecode, WeightsIn8Bits) {
@@ -233,6 +286,19 @@ TEST(LatentDecode, ChecksAtTheFrontDoor) {
         c.op.lengths = ints({3, 9});
       },
       "[latent_decode] a sequence has 9 tokens, no room for one more in a cache of 9");
+}
+
+TEST(LatentDecode, ChecksPagesAtTheFrontDoor) {
+  const BoundOps ops = bind_kernel<LatentDecode>("eager", {});
+  const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
+  const auto expect = [&](const std::vector<int32_t>& starts, const std::vector<int32_t>& pages,
+                          std::string_view message) {
+    LatentDecode op{f32({2, 3, 12}), f32({2, 16}), f32({4, 5, 16}), ints({3, 8})};
+    op.sequences = {ints(starts), ints({3, 8}), ints(pages).reshape({2, 2})};
+    expect_error([&] { latent_decode(ops, Var{f32({42, 12}), {}}, op); }, message);
+  };
+  expect({0, 1, 2}, {0, 1, 4, 2}, "[latent_decode] sequence 1 has page 4, but the pages are 0 to 3");
+  expect({0, 1, 3}, {0, 1, 3, 2}, "[latent_decode] starts go from 0 to 3, need 0 to 2");
 }
 
 }  // namespace

@@ -136,6 +136,15 @@ TEST_F(Ppo, RanksThatDivideTheModelsLearnWhatOneDoes) {
        {" --ranks 2 --parallel.expert 2", " --ranks 4 --parallel.tensor 2 --parallel.expert 2"})
     expect_same_course(
         experts, course(config, fmt::format("ppo_experts_{}", flags[9]).c_str(), mixture + flags), flags);
+  // Adapters of policy and critic, also of experts, beside matrices that come and go.
+  const std::string targets = "target_modules: [q_proj, gate_proj, up_proj, down_proj]",
+                    both = configuration(
+                        "ppo_experts_lora",
+                        std::string(kTwice) + "  critic: {rank: 4, lr: 5e-3, " + targets + "}\n",
+                        "adapters: [{name: a, rank: 4, " + targets + "}]\n");
+  const char* const divided = " --ranks 4 --parallel.expert 2 --parallel.shard 2 --parallel.shard_level 3";
+  expect_same_course(course(both, "ppo_experts_lora_one", mixture),
+                     course(both, "ppo_experts_lora_4", mixture + divided), divided);
 }
 
 // What is trained of the critic is an adapter and its head; the rest keeps its bits, and is not saved.

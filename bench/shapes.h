@@ -15,7 +15,9 @@ struct BenchShape {
   const char* type;
   int64_t vocab, hidden, inner, layers, heads, kv_heads, head_dim;
   bool tied;
-  int64_t experts = 0, top_k = 0;  // of a mixture, each as wide as `inner`
+  int64_t experts = 0, top_k = 0;  // of a mixture
+  int64_t expert_inner = 0;        // 0: experts are as wide as `inner`
+  int64_t latent = 0;              // of latent attention, as Moonlight has it: the rank of keys and values
 };
 
 // The published config.json files of these models.
@@ -29,6 +31,8 @@ inline constexpr BenchShape kBenchShapes[] = {
     {"qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 128, false},
     {"qwen3-30b-a3b-12", "qwen3_moe", 151936, 2048, 768, 12, 32, 4, 128, false, 128,
      8},  // its first 12 layers
+    {"qwen3-30b-a3b", "qwen3_moe", 151936, 2048, 768, 48, 32, 4, 128, false, 128, 8},
+    {"moonlight-16b-a3b", "deepseek_v3", 163840, 2048, 11264, 27, 16, 16, 128, false, 64, 6, 1408, 512},
     {"small", "qwen3", 32000, 512, 1536, 8, 8, 4, 64, true},
     {"demo", "qwen3", 512, 128, 384, 4, 4, 2, 32, true},
 };
@@ -52,10 +56,25 @@ inline Json config_of(const BenchShape& s, int64_t length) {
                              {"rope_theta", 1e6},
                              {"tie_word_embeddings", s.tied}};
   if (s.experts > 0) {
-    config.set("moe_intermediate_size", s.inner);
-    config.set("num_experts", s.experts);
+    config.set("moe_intermediate_size", s.expert_inner > 0 ? s.expert_inner : s.inner);
+    config.set(s.latent > 0 ? "n_routed_experts" : "num_experts", s.experts);
     config.set("num_experts_per_tok", s.top_k);
     config.set("norm_topk_prob", true);
+  }
+  if (s.latent > 0) {
+    config.set("kv_lora_rank", s.latent);
+    config.set("q_lora_rank", Json());
+    config.set("qk_nope_head_dim", s.head_dim);
+    config.set("qk_rope_head_dim", 64);
+    config.set("v_head_dim", s.head_dim);
+    config.set("n_shared_experts", 2);
+    config.set("first_k_dense_replace", 1);
+    config.set("n_group", 1);
+    config.set("topk_group", 1);
+    config.set("routed_scaling_factor", 2.446);
+    config.set("scoring_func", "sigmoid");
+    config.set("topk_method", "noaux_tc");
+    config.set("rope_theta", 5e4);
   }
   return config;
 }

@@ -1,9 +1,11 @@
 // Time of sending a model's weights to a second process, which this one starts (docs/weight_exchange.md).
 //   temper_bench_weights [SHAPE] [--device D] [--dtype T] [--memory host|device] [--loading staged|direct]
-//                        [--chunk-mib N] [--runs N] [--threads N] [--check]
+//                        [--chunk-mib N] [--runs N] [--threads N] [--check] [--tensor N] [--expert N]
 // Prints one line of JSON for each side. `seconds` are those of each run, from begin to the answer to finish;
 // the first has to get memory. `--check` compares a hash of every parameter afterwards. No pass runs
-// meanwhile.
+// meanwhile. Started by mpirun, the ranks of a divided model, each on a GPU of its own, send what they own
+// one after the other to one process on the first rank's GPU; without --tensor and --expert they are
+// replicas, of which the first sends all.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,11 +18,18 @@
 #include "base/threads.h"
 #include "bench/arguments.h"
 #include "bench/shapes.h"
+#include "checkpoints/placed_tensors.h"
+#include "collectives/at_root.h"
+#include "collectives/device_group.h"
+#include "collectives/launch.h"
+#include "collectives/launched.h"
 #include "device/memory.h"
 #include "device/transfer.h"
 #include "exchange/receiver.h"
-#include "exchange/sender.h"
+#include "exchange/weight_sources.h"
 #include "layers/decoder.h"
+#include "recipes/mesh.h"
+#include "recipes/mesh_groups.h"
 
 namespace temper {
 namespace {
@@ -28,7 +37,7 @@ namespace {
 struct Options {
   std::string shape = "qwen3-8b", device = "cpu", memory, loading = "staged", receive;
   DType dtype = DType::kBF16;
-  int64_t chunk_mib = 256, runs = 5, threads = 0;
+  int64_t chunk_mib = 256, runs = 5, threads = 0, tensor = 1, expert = 1;
   bool check = false;
 };
 
@@ -39,7 +48,8 @@ Options options_of(int argc, char** argv) {
     if (!(arguments.take("--device", options.device) || arguments.take("--dtype", options.dtype) ||
           arguments.take("--memory", options.memory) || arguments.take("--loading", options.loading) ||
           arguments.take("--chunk-mib", options.chunk_mib) || arguments.take("--runs", options.runs) ||
-          arguments.take("--threads", options.threads) || arguments.take_flag("--check", options.check) ||
+          arguments.take("--threads", options.threads) || arguments.take("--tensor", options.tensor) ||
+          arguments.take("--expert", options.expert) || arguments.take_flag("--check", options.check) ||
           arguments.take("--receive", options.receive)))
       arguments.refuse();
   if (options.memory.empty()) options.memory = options.device == "cpu" ? "host" : "device";
@@ -50,11 +60,12 @@ Options options_of(int argc, char** argv) {
   return options;
 }
 
-std::unique_ptr<layers::ParameterStore> store_of(const Options& options, uint64_t seed) {
+std::unique_ptr<layers::ParameterStore> store_of(const Options& options, uint64_t seed, Device device,
+                                                 const Mesh& mesh = {}, int rank = 0) {
   const Json config = config_of(bench_shape(options.shape), 4096);
   auto store = std::make_unique<layers::ParameterStore>(
-      layers::decoder_weight_table(models::configure(config, options.shape)), options.dtype,
-      detect_hardware(options.device).device);
+      layers::decoder_weight_table(models::configure(config, options.shape)), options.dtype, device,
+      std::nullopt, mesh, rank);
   store->initialize(seed, 0.02);
   synchronize(store->device());
   return store;
@@ -64,7 +75,7 @@ int64_t workspace(const MemoryUsage& usage) { return usage[static_cast<size_t>(M
 
 // The process that answers, without answers: it waits for what comes until the sender ends it.
 int receive(const Options& options) {
-  const auto own = store_of(options, 2);
+  const auto own = store_of(options, 2, detect_hardware(options.device).device);
   layers::ParameterStore& store = *own;
   exchange::Receiver receiver(
       options.receive, store,
@@ -108,60 +119,119 @@ void wait_for(const std::string& socket, pid_t receiver) {
   }
 }
 
-void send(exchange::Sender& sender, const layers::ParameterStore& store) {
-  for (size_t i = 0; i < store.size(); ++i) sender.add(store.spec(i).name, store[i].value);
+struct Sent {
+  double seconds = 0;
+  int64_t bytes = 0, chunks = 0;
+};
+
+// One rank after the other, each what it owns, as a run does it; the sum over the ranks.
+Sent send(const std::function<exchange::Sender()>& connect, const layers::ParameterStore& store,
+          collectives::Group& ranks, int64_t version) {
+  exchange::SendResult own;
+  for (int rank = 0; rank < ranks.size(); ++rank)
+    collectives::made_at_each(ranks, "weights", [&] {
+      if (rank != ranks.rank()) return std::string();
+      exchange::Sender sender = connect();
+      sender.begin(version);
+      exchange::send_owned(sender, store.placed(), rank);
+      own = sender.finish();
+      return std::string();
+    });
+  return {ranks.sum("seconds", own.seconds), ranks.sum("bytes", own.bytes), ranks.sum("chunks", own.chunks)};
+}
+
+// Whether the other process has what the ranks hold together.
+bool is_alike(const std::function<exchange::Sender()>& connect, const layers::ParameterStore& store,
+              collectives::Group& ranks) {
+  const std::vector<PlacedTensor> placed = store.placed();
+  bool alike = true;
+  checkpoints::with_whole(ranks, placed, [&](const auto& whole) {
+    std::map<std::string, exchange::ParameterHash> sent;
+    for (size_t i = 0; i < placed.size(); ++i) sent.emplace(placed[i].name, exchange::hash_of(whole(i)));
+    alike = exchange::differences(sent, connect().hashes()).empty();
+  });
+  return alike;
+}
+
+Mesh mesh_of(const Options& options, int ranks) {
+  recipes::RunConfig config;
+  config.parallel.tensor = std::to_string(options.tensor);
+  config.parallel.expert = std::to_string(options.expert);
+  return recipes::mesh_of(config, ranks);
+}
+
+int run_sender(const Options& options, collectives::Group& hosts, const std::string& socket) {
+  const HardwareFacts facts = detect_hardware(hosts.is_alone() || options.device != "cuda"
+                                                  ? options.device
+                                                  : fmt::format("cuda:{}", hosts.on_machine().place));
+  const auto on_devices = collectives::device_group(hosts, facts.device);
+  collectives::Group& ranks = on_devices ? *on_devices : hosts;
+  const Mesh mesh = mesh_of(options, ranks.size());
+  const auto own = store_of(options, 1, facts.device, mesh, ranks.rank());
+  const layers::ParameterStore& store = *own;
+  exchange::SendOptions send_options;
+  send_options.chunk_bytes = options.chunk_mib << 20;
+  send_options.rank = ranks.rank();
+  send_options.ranks = ranks.size();
+  if (options.memory == "device") send_options.memory = store.device();
+  const auto connect = [&] { return exchange::Sender(socket, store.table(), send_options); };
+  Json::Array seconds;
+  Sent sent;
+  double best = 0;
+  for (int64_t i = 0; i < options.runs; ++i) {
+    sent = send(connect, store, ranks, i + 1);
+    seconds.emplace_back(sent.seconds);
+    best = i == 0 ? sent.seconds : std::min(best, sent.seconds);
+  }
+  const bool alike = !options.check || is_alike(connect, store, ranks);
+  if (ranks.rank() != 0) return 0;
+  Json result = Json::Object{{"side", "sender"},
+                             {"shape", options.shape},
+                             {"dtype", to_string(options.dtype)},
+                             {"device", options.device},
+                             {"device_name", facts.name},
+                             {"ranks", ranks.size()},
+                             {"memory", options.memory},
+                             {"loading", options.loading},
+                             {"chunk_mib", options.chunk_mib},
+                             {"bytes", sent.bytes},
+                             {"chunks", sent.chunks},
+                             {"seconds", seconds},
+                             {"best_gb_per_second", static_cast<double>(sent.bytes) * 1e-9 / best},
+                             {"extra_peak_bytes", workspace(pool(store.device()).usage())}};
+  if (options.check) result.set("alike", alike);
+  std::printf("%s\n", result.dump().c_str());
+  return alike ? 0 : 1;
 }
 
 int run(int argc, char** argv) {
   const Options options = options_of(argc, argv);
   set_num_threads(static_cast<int>(options.threads));
   if (!options.receive.empty()) return receive(options);
-  const TemporaryDirectory files;
-  const std::string socket = files / "weights.sock", more = socket + ".more";
-  write_file(more, "");
-  const pid_t receiver = start_receiver(argv, socket);  // before this process has a GPU
-  const auto own = store_of(options, 1);
-  const layers::ParameterStore& store = *own;
-  wait_for(socket, receiver);
-  Json::Array seconds;
-  int64_t bytes = 0, chunks = 0;
-  double best = 0;
-  bool alike = true;
-  {
-    exchange::SendOptions send_options;
-    send_options.chunk_bytes = options.chunk_mib << 20;
-    if (options.memory == "device") send_options.memory = store.device();
-    exchange::Sender sender(socket, store.table(), send_options);
-    for (int64_t i = 0; i < options.runs; ++i) {
-      sender.begin(i + 1);
-      send(sender, store);
-      const exchange::SendResult result = sender.finish();
-      seconds.emplace_back(result.seconds);
-      bytes = result.bytes;
-      chunks = result.chunks;
-      best = i == 0 ? result.seconds : std::min(best, result.seconds);
-    }
-    if (options.check) alike = exchange::differences(exchange::hashes_of(store), sender.hashes()).empty();
+  // The first rank starts the other process before it has a GPU, and before it has threads of MPI.
+  const auto mine = collectives::launched();
+  std::optional<TemporaryDirectory> files;
+  std::string socket;
+  pid_t receiver = 0;
+  if (!mine || mine->rank == 0) {
+    files.emplace();
+    socket = *files / "weights.sock";
+    write_file(socket + ".more", "");
+    receiver = start_receiver(argv, socket);
   }
-  remove_all(more);
+  int code = 0;
+  collectives::launch(mine ? "mpi" : "local", {}, [&](collectives::Group& hosts) {
+    socket = collectives::made_at_root(hosts, "a receiver", [&] {
+      wait_for(socket, receiver);
+      return socket;
+    });
+    code = run_sender(options, hosts, socket);
+  });
+  if (receiver == 0) return code;
+  remove_all(socket + ".more");
   int status = 0;
   ::waitpid(receiver, &status, 0);
-  Json result = Json::Object{{"side", "sender"},
-                             {"shape", options.shape},
-                             {"dtype", to_string(options.dtype)},
-                             {"device", options.device},
-                             {"device_name", detect_hardware(options.device).name},
-                             {"memory", options.memory},
-                             {"loading", options.loading},
-                             {"chunk_mib", options.chunk_mib},
-                             {"bytes", bytes},
-                             {"chunks", chunks},
-                             {"seconds", seconds},
-                             {"best_gb_per_second", static_cast<double>(bytes) * 1e-9 / best},
-                             {"extra_peak_bytes", workspace(pool(store.device()).usage())}};
-  if (options.check) result.set("alike", alike);
-  std::printf("%s\n", result.dump().c_str());
-  return alike && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  return code != 0 ? code : WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ Tensor forward(const GlobalNorm& op) {
   }
   const Tensor norm = Tensor::zeros({1}, DType::kF32, MemoryTag::kActivations, op.device);
   if (pieces == 0) return norm;
-  const Tensor table = upload(fmt::format("global_norm {} {}", entries.front().grad, pieces), entries, op.device);
+  const Tensor table = upload("global_norm", entries, op.device);
   const Tensor sums = empty_sums(op);
   const cudaStream_t stream = device::stream(op.device);
   visit_wide_or_brain(op.grads.front().dtype(), [&]<class T>() {

@@ -14,10 +14,12 @@ inline constexpr int64_t kPiece = 1 << 14;  // elements
 
 inline int64_t pieces_of(int64_t elements) { return (elements + kPiece - 1) / kPiece; }
 
-// A table of plain structs, brought for one launch. The name tells tables of one piece of work apart.
+// A table of plain structs, brought for one launch. Its contents are its name: an address in it may be that
+// of memory which another table of the same piece of work has named before, and which was free in between.
 template <class Entry>
-Tensor upload(const std::string& name, std::vector<Entry> entries, Device device) {
+Tensor upload(std::string name, std::vector<Entry> entries, Device device) {
   const auto bytes = static_cast<int64_t>(entries.size() * sizeof(Entry));
+  name.append(reinterpret_cast<const char*>(entries.data()), static_cast<size_t>(bytes));
   return from_host(name, {bytes}, DType::kU8, device, [entries = std::move(entries), bytes](std::byte* to) {
     std::memcpy(to, entries.data(), static_cast<size_t>(bytes));
   });

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tensor/host_inputs.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops {
@@ -69,6 +70,22 @@ TEST(GlobalNorm, WhatIsNotFiniteShows) {
         global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32).on(kernel.device)}, kernel.device})
             .item()))
         << kernel.provider;
+  }
+}
+
+// Norms of norms of ranks: what they gather lies where others lay before.
+TEST(GlobalNorm, OfMemoryThatOneStepUsesTwice) {
+  for (const BoundKernel& kernel : bind_everywhere<GlobalNorm>({DType::kF32})) {
+    SCOPED_TRACE(kernel.provider);
+    const Tensor four = Tensor::from(std::vector<float>{3, 4, 12, 84}).on(kernel.device);
+    HostInputs inputs(kernel.device);
+    const HostInputs::Scope step(inputs, false);
+    const auto norm_of_first = [&](int64_t count) {
+      return global_norm(kernel.ops, {{four.narrow(0, 0, count)}, kernel.device}).item();
+    };
+    EXPECT_EQ(norm_of_first(4), 85);
+    EXPECT_EQ(norm_of_first(2), 5);
+    EXPECT_EQ(norm_of_first(3), 13);
   }
 }
 

@@ -33,8 +33,9 @@ struct BatchArguments {
   SamplingArguments sampling;
 };
 
-ops::OpsConfig kernels_of(const BatchArguments& arguments) {
-  return arguments.batch_invariant ? batch_invariant_kernels(arguments.sampling.device) : ops::OpsConfig{};
+std::unique_ptr<models::Model> load(const BatchArguments& arguments) {
+  return arguments.batch_invariant ? load_batch_invariant(arguments.model, arguments.sampling)
+                                   : load_for_inference(arguments.model, arguments.sampling);
 }
 
 data::RowOptions any_rows() {
@@ -68,7 +69,7 @@ class Batch {
  public:
   explicit Batch(const BatchArguments& arguments)
       : arguments_(arguments),
-        model_(load_for_inference(arguments.model, arguments.sampling, kernels_of(arguments))),
+        model_(load(arguments)),
         adapters_(*model_, arguments.adapters),
         text_(rollout::TextFiles::load(arguments.model, model_->decoder.config().vocab_size)),
         options_(arguments.sampling.apply(text_.generation)),
@@ -77,7 +78,6 @@ class Batch {
         file_(arguments.out) {}
 
   int run() {
-    if (arguments_.batch_invariant) check_batch_invariant(model_->decoder);
     const int64_t longest = scan();
     const int64_t most = std::min(model_->decoder.config().max_positions, longest + options_.max_new_tokens);
     rollout::EngineOptions engine;

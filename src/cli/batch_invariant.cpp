@@ -5,17 +5,19 @@
 
 namespace temper::cli {
 
-ops::OpsConfig batch_invariant_kernels(const std::string& device) {
-  if (device != "cpu")
-    fail("[--batch-invariant] kernels for it are there for the CPU alone, not for {}", device);
-  return {.written = rollout::batch_invariant_fields()};
-}
-
-void check_batch_invariant(const layers::Decoder& model) {
-  if (!rollout::is_batch_invariant(model))
-    fail(
-        "[--batch-invariant] needs a processor with AVX2 or AVX-512, and none whose matrix instructions "
-        "compute bfloat16 (AMX)");
+std::unique_ptr<models::Model> load_batch_invariant(const std::string& folder,
+                                                    const SamplingArguments& arguments) {
+  if (arguments.device != "cpu")
+    fail("[--batch-invariant] kernels for it are there for the CPU alone, not for {}", arguments.device);
+  const std::string own(arguments.dtype.empty() ? to_string(models::dtype_of_folder(folder))
+                                                : std::string_view(arguments.dtype));
+  if (own != to_string(DType::kF32))
+    fail("[--batch-invariant] computes in float32, and {} is {}; write --dtype float32",
+         arguments.dtype.empty() ? "the model" : "--dtype", own);
+  auto model = load_for_inference(folder, arguments, {.written = rollout::batch_invariant_fields()});
+  if (!rollout::is_batch_invariant(model->decoder))
+    fail("[--batch-invariant] needs a processor with AVX2 or AVX-512");
+  return model;
 }
 
 }  // namespace temper::cli

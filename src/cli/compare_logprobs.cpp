@@ -52,10 +52,8 @@ Loaded load(const CompareArguments& arguments, bool batch_invariant) {
   like_batch.dtype = arguments.dtype;
   like_batch.base_dtype = arguments.base_dtype;
   like_batch.device = arguments.device;
-  auto model =
-      load_for_inference(arguments.model, like_batch,
-                         batch_invariant ? batch_invariant_kernels(arguments.device) : ops::OpsConfig{});
-  if (batch_invariant) check_batch_invariant(model->decoder);
+  auto model = batch_invariant ? load_batch_invariant(arguments.model, like_batch)
+                               : load_for_inference(arguments.model, like_batch);
   Adapters adapters(*model, arguments.adapters);
   for (const Adapters::Named& each : adapters.all())
     if (each.awaited) fail("[--adapter] {} comes from another process; name its folder", each.name);

@@ -145,6 +145,11 @@ void report_quantized(const checkpoints::ModelFolder& files, const WeightTable& 
 
 }  // namespace
 
+DType dtype_of_folder(const std::string& folder) {
+  const std::string file = join_path(folder, "config.json");
+  return dtype_of_config(Json::parse_file(file), file);
+}
+
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {
   if (!is_directory(folder)) fail("[{}] {}", folder, checkpoints::no_model_folder(folder));
   const std::string where = join_path(folder, "config.json");

@@ -65,6 +65,7 @@ struct Model {
 // reported.
 std::unique_ptr<Model> build_model(const Json& config, const std::string& where, const BuildOptions& options);
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options);
+DType dtype_of_folder(const std::string& folder);  // as its config.json says it
 // Writes a folder that transformers loads; tokenizer and generation files are copied from `files_from`.
 // `whole`: of ranks that hold parts of the model, what gives a parameter by its place in the table.
 void save_model(const Model& model, const std::string& folder, const std::string& files_from,

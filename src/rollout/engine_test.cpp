@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "device/cpu_features.h"
 #include "models/adapter.h"
 #include "ops/linear/linear.h"
 #include "ops/token_log_probs/token_log_probs.h"
@@ -22,7 +23,10 @@ using Ids = std::vector<int32_t>;
 ops::OpsConfig invariant_kernels() { return {.written = batch_invariant_fields()}; }
 
 bool has_invariant_kernels() {
-  return tiny_model({.ops = invariant_kernels()})->decoder.ops().at<ops::Linear>("head").batch_invariant;
+  const bool has =
+      tiny_model({.ops = invariant_kernels()})->decoder.ops().at<ops::Linear>("head").batch_invariant;
+  EXPECT_EQ(has, has_cpu_feature("avx2") && has_cpu_feature("fma"));
+  return has;
 }
 
 Ids prompt_of(int64_t length, int32_t seed) {

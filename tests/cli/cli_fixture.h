@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "device/cpu_features.h"
 
 namespace temper {
 
@@ -58,9 +59,11 @@ class Cli : public testing::Test {
   // Whether this processor has kernels that add up alike for any number of rows (docs/rollouts.md).
   static bool has_invariant_kernels() {
     write_file(folder() + "/one_row.jsonl", "{\"prompt\": \"1\"}\n");
-    return run("batch " + folder() + "/model " + folder() + "/one_row.jsonl --out " + folder() +
-               "/one_answer.jsonl --batch-invariant -n 1")
-               .code == 0;
+    const bool has = run("batch " + folder() + "/model " + folder() + "/one_row.jsonl --out " + folder() +
+                         "/one_answer.jsonl --batch-invariant -n 1")
+                         .code == 0;
+    EXPECT_EQ(has, has_cpu_feature("avx2") && has_cpu_feature("fma"));
+    return has;
   }
 
   static void expect_refused(const std::string& arguments, int code, const std::string& message) {

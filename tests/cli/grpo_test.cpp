@@ -282,6 +282,9 @@ TEST_F(GrpoCli, MistakesAreNamed) {
   expect_refused(
       "train " + configuration("rows", "") + " --output " + folder() + "/mistake --train.rows_per_step 2", 2,
       "[train.rows_per_step] is set, but recipe grpo makes its rows itself");
+  expect_refused("train " + configuration("bf16", "  batch_invariant: true\n") + " --output " + folder() +
+                     "/mistake --model.dtype bfloat16",
+                 2, "[grpo.batch_invariant] is true, but such kernels compute float32 on the CPU");
   // Every answer is worth the same.
   expect_refused("train " +
                      configuration("same",

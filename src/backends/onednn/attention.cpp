@@ -209,7 +209,7 @@ std::vector<Task> tasks_of(const Attention& op, const std::vector<Document>& doc
 }
 
 // In float32 a token has the same bits wherever its document is cut, as long as tiles add up alike.
-bool reads_few(const Attention& op) { return op.q.dtype() != DType::kF32 || !sums_alike(); }
+bool reads_few(const Attention& op) { return op.q.dtype() != DType::kF32 || !sums_alike(DType::kF32); }
 
 Attention::Output outline_forward(const Attention& op, bool want_lse) {
   const Attention::Output out = ops::outline<Attention>().forward(op, want_lse);

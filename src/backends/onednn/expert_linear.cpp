@@ -59,7 +59,7 @@ ops::Kernel<ExpertLinear> expert_linear_kernel() {
   return {.accepts = refuse_float16,
           .forward = forward,
           .backward = backward,
-          .batch_invariant = sums_alike(),
+          .batch_invariant = sums_alike(DType::kF32) && sums_alike(DType::kBF16),
           .outline = {forward, backward}};
 }
 

@@ -244,7 +244,7 @@ ops::Kernel<LoraLinear> invariant_lora_linear_kernel() {
   return {.accepts = refuse_but_float32,
           .forward = forward_alike,
           .backward = backward,
-          .batch_invariant = sums_alike(),
+          .batch_invariant = sums_alike(DType::kF32),
           .outline = {forward_alike, backward}};
 }
 

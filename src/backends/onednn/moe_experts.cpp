@@ -128,7 +128,7 @@ ops::Kernel<MoeExperts> moe_experts_kernel() {
   return {.accepts = refuse_float16,
           .forward = forward,
           .backward = backward,
-          .batch_invariant = sums_alike(),
+          .batch_invariant = sums_alike(DType::kF32) && sums_alike(DType::kBF16),
           .traits = {.reads_codes = reads_codes},
           .outline = {forward, backward}};
 }

@@ -70,7 +70,7 @@ ops::Kernel<PagedAttention> paged_attention_kernel() {
 ops::Kernel<PagedAttention> invariant_paged_attention_kernel() {
   return {.accepts = refuse_but_float32,
           .forward = forward_alike,
-          .batch_invariant = sums_alike(),
+          .batch_invariant = sums_alike(DType::kF32),
           .outline = {outline_alike}};
 }
 

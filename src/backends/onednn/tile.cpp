@@ -137,8 +137,9 @@ Bf16Path bf16_path() {
   return path;
 }
 
-bool sums_alike() {
-  return has_packed_tile(DType::kF32) && (bf16_path() == Bf16Path::kWiden || has_packed_tile(DType::kBF16));
+bool sums_alike(DType operands) {
+  const bool halves = operands == DType::kBF16 && bf16_path() == Bf16Path::kNative;
+  return has_packed_tile(halves ? DType::kBF16 : DType::kF32);
 }
 
 DType products_of(const Matrix& a, const Matrix& b, Bf16Path path) {

@@ -39,9 +39,10 @@ Bf16Path bf16_path();  // the faster one here, decided once
 // The dtype that a tile's products are taken in.
 DType products_of(const Matrix& a, const Matrix& b, Bf16Path path);
 
-// Whether products of our own are used for all tiles (packed_tile.h), which add up each row in one order,
-// whatever is beside it; those of a library promise nothing.
-bool sums_alike();
+// Whether products of our own are used for all tiles whose operands have this dtype (packed_tile.h): they add
+// up each row in one order, whatever is beside it. Those of a library promise nothing, which processors with
+// AMX leave bfloat16 to.
+bool sums_alike(DType operands);
 
 // Computes the tile on the calling thread alone: the result never depends on the number of threads. By
 // AVX-512 or AVX2 of our own where the processor has them (packed_tile.h), by oneDNN otherwise: large

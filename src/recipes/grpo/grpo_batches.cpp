@@ -35,8 +35,7 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
   if (keys_.batch_invariant.value_or(false) && !answers_.repeats())
     fail(
         "[grpo.batch_invariant] is true, but this model has layers that compute a single token by another "
-        "formula (docs/rollouts.md), or the processor multiplies bfloat16 by matrix instructions (AMX); "
-        "leave it out");
+        "formula (docs/rollouts.md), or the processor has neither AVX2 nor AVX-512; leave it out");
   if (const auto folder = reference_model(config_)) other_reference_ = setup_.other_model(*folder);
   if (const auto wish = critic_wish(config_)) {
     auto model = setup_.own_model(wish->folder, true);

@@ -212,6 +212,11 @@ void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
         "[grpo.max_new_tokens] is {}, but data.max_length, {}, has room for prompt and answer together; "
         "raise it",
         c.max_new_tokens, config.data.max_length);
+  if (c.batch_invariant.value_or(false) && (config.device != "cpu" || config.model.dtype != DType::kF32))
+    fail(
+        "[grpo.batch_invariant] is true, but such kernels compute float32 on the CPU, and this run {} on {}; "
+        "leave it out",
+        to_string(config.model.dtype), config.device);
   const bool quantizes = config.quantize.to_options().any();
   if (c.rollout_parallel.any() && (config.model.base_dtype || quantizes))
     fail(

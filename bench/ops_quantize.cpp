@@ -31,7 +31,10 @@ void add_one(const Size& size, DType dtype, const Named& named) {
       {dtype, named.format}, label(dtype, name), size.eager, [&](const auto& full, const auto& ops) {
         add_passes(full, dtype, [=]() -> Build {
           Tensor amax;
-          if (named.format.needs_amax()) amax = filled({channels ? shape[0] : 1, 1}, DType::kF32);
+          if (named.format.needs_amax()) {
+            const std::vector<float> ones(static_cast<size_t>(channels ? shape[0] : 1), 1.f);
+            amax = Tensor::from(ones).reshape({-1, 1}).on(machine().device);  // of what is filled
+          }
           return [=, x = filled(shape, dtype)](Tape& tape) {
             return fake_quantize(tape, ops, input(tape, x), amax, named.format, channels);
           };

@@ -36,8 +36,8 @@ constexpr int64_t kBlocks = 64;
 struct BlockFactors {
   HWY_ALIGN float by[kBlocks];
   HWY_ALIGN float back[kBlocks];
-  HWY_ALIGN float inverse[kBlocks];  // of `by`, in kTwoLevels
-  bool moderate;                     // Pairs can fake all of these blocks
+  HWY_ALIGN float scale[kBlocks];  // quant::block_scale, in kTwoLevels
+  bool moderate;                   // Pairs and Levels can fake all of these blocks
 };
 
 // Fakes elements and returns how many, 0 where there are no pairs or where numbers are so large or small that
@@ -49,8 +49,8 @@ struct Pairs {
   HWY_INLINE int64_t fake_blocks(const T*, T*, int64_t, int64_t, const BlockFactors&) const { return 0; }
 };
 
-// The reciprocals of factors between these limits, and the products and quotients of elements with them, are
-// neither subnormal nor infinite.
+// Between these limits factors, their reciprocals and the products of elements with them are neither
+// subnormal nor infinite.
 constexpr float kSmall = 0x1p-90f, kLarge = 0x1p90f;
 
 // Divisions need products and sums that are rounded once.
@@ -91,7 +91,7 @@ struct Pairs<kScaling, BFloat16> {
       });
     } else if constexpr (kScaling == quant::Scaling::kFloats) {
       if (factors.by != factors.by) return 0;
-      return each(x, y, count, [&](auto pairs) HWY_ATTR { return floats(pairs, by, back, back); });
+      return each(x, y, count, [&](auto pairs) HWY_ATTR { return floats(pairs, by, back); });
     } else {
       return 0;
     }
@@ -104,18 +104,16 @@ struct Pairs<kScaling, BFloat16> {
     const int64_t step = 2 * width();
     if (size % step == 0) {
       for (int64_t block = 0; block < blocks; ++block, x += size, y += size) {
-        const Lanes by = fill(factors.by[block]), back = fill(factors.back[block]),
-                    inverse = fill(factors.inverse[block]);
-        each(x, y, size, [&](auto pairs) HWY_ATTR { return of_blocks(pairs, by, back, inverse); });
+        const Lanes by = fill(factors.by[block]), back = fill(factors.back[block]);
+        each(x, y, size, [&](auto pairs) HWY_ATTR { return of_blocks(pairs, by, back); });
       }
       return blocks * size;
     }
     if (size != width()) return 0;
     int64_t block = 0;
     for (; block + 2 <= blocks; block += 2, x += step, y += step) {
-      const Lanes by = of_two(factors.by + block), back = of_two(factors.back + block),
-                  inverse = of_two(factors.inverse + block);
-      each(x, y, step, [&](auto pairs) HWY_ATTR { return of_blocks(pairs, by, back, inverse); });
+      const Lanes by = of_two(factors.by + block), back = of_two(factors.back + block);
+      each(x, y, step, [&](auto pairs) HWY_ATTR { return of_blocks(pairs, by, back); });
     }
     return block * size;
   }
@@ -140,13 +138,13 @@ struct Pairs<kScaling, BFloat16> {
     return hn::ConcatLowerLower(Floats(), fill(factors[1]), fill(factors[0]));
   }
 
-  HWY_INLINE Pair of_blocks(Pair pairs, Lanes by, Lanes back, Lanes inverse) const {
+  HWY_INLINE Pair of_blocks(Pair pairs, Lanes by, Lanes back) const {
     if constexpr (kScaling == quant::Scaling::kPowersOfTwo)
       if (integer)
         return integers<true>(
             pairs, [&](Lanes value) HWY_ATTR { return hn::Mul(value, by); },
             [&](Lanes value) HWY_ATTR { return hn::Mul(value, back); });
-    return floats(pairs, by, back, inverse);
+    return floats(pairs, by, back);
   }
 
   // The words of what is in even and in odd places. `kExact`: these are bfloat16; otherwise they are rounded
@@ -176,21 +174,13 @@ struct Pairs<kScaling, BFloat16> {
   }
 
   // Magnitudes are rounded.
-  HWY_INLINE Pair floats(Pair pairs, Lanes by, Lanes back, Lanes inverse) const {
+  HWY_INLINE Pair floats(Pair pairs, Lanes by, Lanes back) const {
     const Words words;
-    constexpr bool kTwoLevels = kScaling == quant::Scaling::kTwoLevels;
     const auto faked = [&](Pair bits) HWY_ATTR {
-      const Lanes x = hn::BitCast(Floats(), bits),
-                  scaled = kTwoLevels ? quotient(x, by, inverse) : hn::Mul(x, by);
+      const Lanes scaled = hn::Mul(hn::BitCast(Floats(), bits), by);
       return hn::Mul(steps(at_most(largest, scaled)), back);
     };
-    auto signs = hn::And(pairs, hn::Set(words, 0x80008000));
-    if constexpr (kTwoLevels) {
-      // -0 becomes 0; every other negative number less 1 keeps its sign bit.
-      const hn::Repartition<uint16_t, Words> halves;
-      const auto less = hn::Add(hn::BitCast(halves, pairs), hn::Set(halves, 0xFFFF));
-      signs = hn::And(signs, hn::BitCast(words, less));
-    }
+    const auto signs = hn::And(pairs, hn::Set(words, 0x80008000));
     const Lanes even = faked(hn::ShiftLeft<16>(hn::And(pairs, hn::Set(words, 0x7FFF)))),
                 odd = faked(hn::And(pairs, hn::Set(words, 0x7FFF0000)));
     // Products with powers of two are bfloat16.

@@ -12,6 +12,7 @@
 #include <hwy/foreach_target.h>
 
 #include "backends/cpu/lanes-inl.h"
+#include "backends/simd/fake_levels-inl.h"
 #include "backends/simd/fake_pairs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -70,11 +71,9 @@ HWY_INLINE auto two_levels(Lanes amax, float whole, BlockFactors& factors, int64
   const Lanes by = hn::IfThenElse(hn::Gt(product, none()), product, fill(1));
   hn::StoreU(by, Floats(), factors.by + i);
   hn::StoreU(product, Floats(), factors.back + i);
-  hn::StoreU(hn::Div(fill(1), by), Floats(), factors.inverse + i);
-  // No quotient overflows or becomes 0; small ones may be rounded as they like, for they become 0 as
-  // elements.
-  return hn::And(hn::And(hn::Ge(by, fill(kSmall)), hn::Le(by, fill(0x1p16f))),
-                 hn::Le(amax, hn::Mul(by, fill(0x1p30f))));
+  hn::StoreU(chosen, Floats(), factors.scale + i);
+  // No quotient becomes 0.
+  return hn::And(hn::Ge(product, fill(kSmall)), hn::Le(product, fill(0x1p16f)));
 }
 
 // 2^(code - 127).
@@ -96,6 +95,7 @@ HWY_INLINE auto powers(Lanes amax, float largest, BlockFactors& factors, int64_t
   const Lanes back = power_of(code);
   hn::StoreU(power_of(hn::Sub(hn::Set(words, 254), code)), Floats(), factors.by + i);
   hn::StoreU(back, Floats(), factors.back + i);
+  hn::StoreU(fill(1), Floats(), factors.scale + i);
   return hn::And(hn::Ge(back, fill(kSmall)), hn::Le(back, fill(kLarge)));
 }
 
@@ -111,64 +111,90 @@ HWY_INLINE hn::Vec<Words> lane_maxima(const T* x, int64_t size) {
 
 #if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
 // Of 2^kLevels blocks: each has as many neighbouring lanes as another, in the order of the blocks.
-template <int kLevels>
-HWY_INLINE hn::Vec<Words> maxima_of_blocks(const float* x, int64_t size) {
+template <int kLevels, int64_t kSize>
+HWY_INLINE hn::Vec<Words> maxima_of_blocks(const float* x) {
   if constexpr (kLevels == 0) {
-    return lane_maxima(x, size);
+    return lane_maxima(x, kSize);
   } else {
     const Words words;
-    const auto low = maxima_of_blocks<kLevels - 1>(x, size),
-               high = maxima_of_blocks<kLevels - 1>(x + (int64_t{1} << (kLevels - 1)) * size, size);
+    const auto low = maxima_of_blocks<kLevels - 1, kSize>(x),
+               high = maxima_of_blocks<kLevels - 1, kSize>(x + (int64_t{1} << (kLevels - 1)) * kSize);
     return hn::Max(hn::ConcatEven(words, high, low), hn::ConcatOdd(words, high, low));
   }
 }
 
-// The same of bfloat16, whose bits are the upper halves of float32's and are compared as they are: of
-// 2^kLevels runs of whole vectors, each a block or two.
+// The same of bfloat16, whose bits are the upper halves of float32's and are compared as they are: of 8 runs
+// of whole vectors, each a block or two. Every 128 bits have a word of each run.
 using HalfWords = hn::Repartition<uint16_t, Words>;
-template <int kLevels>
-HWY_INLINE hn::Vec<HalfWords> maxima_of_runs(const uint16_t* x, int64_t run) {
+constexpr int64_t kHalfWords = hn::MaxLanes(HalfWords());
+template <int kLevel, int64_t kRun>
+HWY_INLINE hn::Vec<HalfWords> maxima_of_runs(const uint16_t* x) {
   const HalfWords halves;
-  if constexpr (kLevels == 0) {
+  if constexpr (kLevel == 0) {
     auto largest = hn::Zero(halves);
-    for (int64_t i = 0; i < run; i += 2 * width())
+    for (int64_t i = 0; i < kRun; i += kHalfWords)
       largest = hn::Max(largest, hn::And(hn::LoadU(halves, x + i), hn::Set(halves, 0x7FFF)));
     return largest;
   } else {
-    const auto low = maxima_of_runs<kLevels - 1>(x, run),
-               high = maxima_of_runs<kLevels - 1>(x + (int64_t{1} << (kLevels - 1)) * run, run);
-    return hn::Max(hn::ConcatEven(halves, high, low), hn::ConcatOdd(halves, high, low));
+    const auto even = maxima_of_runs<kLevel - 1, kRun>(x),
+               odd = maxima_of_runs<kLevel - 1, kRun>(x + (8 >> kLevel) * kRun);
+    return hn::Max(hn::InterleaveLower(halves, even, odd), hn::InterleaveUpper(halves, even, odd));
   }
 }
-constexpr int kLevels = std::countr_zero(hn::MaxLanes(Floats()));
-template <int>
-HWY_INLINE hn::Vec<Words> maxima_of_blocks(const BFloat16* x, int64_t size) {
-  const Words words;
-  const auto* const bits = reinterpret_cast<const uint16_t*>(x);
-  // Two lanes of each block are left.
-  const auto pairs =
-      hn::BitCast(words, size % (2 * width()) == 0 ? maxima_of_runs<kLevels>(bits, size)
-                                                   : maxima_of_runs<kLevels - 1>(bits, 2 * size));
-  return hn::Max(hn::And(pairs, hn::Set(words, 0xFFFF0000)), hn::ShiftLeft<16>(pairs));
+
+// Of whole multiples of some blocks; returns of how many.
+template <int64_t kSize>
+HWY_INLINE int64_t amax_of_blocks(const float* x, int64_t blocks, float* amax) {
+  constexpr int kLevels = std::countr_zero(hn::MaxLanes(Floats()));
+  int64_t block = 0;
+  for (; block + width() <= blocks; block += width(), x += width() * kSize)
+    hn::StoreU(hn::BitCast(Floats(), maxima_of_blocks<kLevels, kSize>(x)), Floats(), amax + block);
+  return block;
+}
+template <int64_t kSize>
+HWY_INLINE int64_t amax_of_blocks(const BFloat16* x, int64_t blocks, float* amax) {
+  const HalfWords halves;
+  const hn::CappedTag<uint16_t, 8> eight;
+  // Whether runs are of two blocks, and of how many vectors the first 8 words make one of float32.
+  constexpr bool kTwo = 2 * kSize == kHalfWords;
+  constexpr int64_t kVectors = kHalfWords == 32 && !kTwo ? 2 : 1, kRun = std::max(kSize, kHalfWords),
+                    kStep = 8 * kVectors * kRun / kSize;
+  int64_t block = 0;
+  for (; block + kStep <= blocks; block += kStep) {
+    HWY_ALIGN uint16_t maxima[kVectors * kHalfWords];
+    for (int64_t i = 0; i < kVectors; ++i, x += 8 * kRun) {
+      auto largest = maxima_of_runs<3, kRun>(reinterpret_cast<const uint16_t*>(x));
+      if constexpr (kHalfWords >= 16) largest = hn::Max(largest, hn::SwapAdjacentBlocks(largest));
+      if constexpr (kVectors == 2) largest = hn::Max(largest, hn::ConcatLowerUpper(halves, largest, largest));
+      hn::StoreU(largest, halves, maxima + i * kHalfWords);
+    }
+    if constexpr (kHalfWords == 32) {
+      auto low = hn::LoadU(eight, maxima), high = hn::LoadU(eight, maxima + (kTwo ? 16 : 32));
+      if constexpr (kTwo) {
+        const auto even = low, odd = high;
+        low = hn::InterleaveLower(eight, even, odd);
+        high = hn::InterleaveUpper(eight, even, odd);
+      }
+      hn::StoreU(widen(hn::Combine(Halves(), high, low)), Floats(), amax + block);
+    } else {
+      for (int64_t i = 0; i < kStep; i += width())
+        hn::StoreU(widen(hn::LoadU(Halves(), maxima + i)), Floats(), amax + block + i);
+    }
+  }
+  return block;
 }
 #endif
 
-// The largest magnitudes of blocks, infinity where one is not finite.
+// The largest magnitudes of blocks, infinity or NaN where one is not finite.
 template <class T>
 void block_amax(const T* x, int64_t blocks, int64_t size, float* amax) {
-  const Words words;
-  const auto infinity = hn::Set(words, 0x7F800000u);
   int64_t block = 0;
 #if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
-  if (size == width() || size % (2 * width()) == 0)
-    for (; block + width() <= blocks; block += width(), x += width() * size)
-      hn::StoreU(hn::BitCast(Floats(), hn::Min(maxima_of_blocks<kLevels>(x, size), infinity)), Floats(),
-                 amax + block);
+  if (size == 16) block = amax_of_blocks<16>(x, blocks, amax);
+  if (size == 32) block = amax_of_blocks<32>(x, blocks, amax);
 #endif
-  for (; block < blocks; ++block, x += size) {
-    const auto largest = hn::MaxOfLanes(words, lane_maxima(x, size));
-    amax[block] = std::bit_cast<float>(hn::GetLane(hn::Min(largest, infinity)));
-  }
+  for (x += block * size; block < blocks; ++block, x += size)
+    amax[block] = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(Words(), lane_maxima(x, size))));
 }
 
 // Of at most kBlocks blocks, of which amax has a multiple of `width` values.
@@ -189,19 +215,32 @@ void set_factors(const quant::Format& format, const float* amax, int64_t blocks,
   }
 }
 
+// What fakes elements: the first for all of them, the others where they can.
 template <Scaling kScaling, class T>
-void fake_blocks(const quant::Format& format, const Rounding& round, const Pairs<kScaling, T>& pairs,
-                 const T* x, T* y, int64_t count, float whole) {
+struct Fakers {
+  explicit Fakers(const quant::Element& element) : round(element), pairs(element) {
+    if (kScaling == Scaling::kPowersOfTwo) levels.take(1);
+  }
+  Rounding round;
+  Pairs<kScaling, T> pairs;
+  Levels<kScaling, T> levels;
+};
+
+template <Scaling kScaling, class T>
+void fake_blocks(const quant::Format& format, const Fakers<kScaling, T>& fakers, const T* x, T* y,
+                 int64_t count, float whole) {
   const int64_t size = format.block;
   HWY_ALIGN std::array<float, kBlocks> amax{};
-  BlockFactors factors{};
+  BlockFactors factors;
   for (int64_t first = 0; first < count; first += kBlocks * size) {
     const int64_t blocks = std::min(kBlocks, (count - first) / size);
     block_amax(x + first, blocks, size, amax.data());
     set_factors<kScaling>(format, amax.data(), blocks, whole, factors);
-    const int64_t done = pairs.fake_blocks(x + first, y + first, blocks, size, factors);
+    const int64_t done = format.element == quant::kE2M1
+                             ? fakers.levels.fake_blocks(x + first, y + first, blocks, size, factors)
+                             : fakers.pairs.fake_blocks(x + first, y + first, blocks, size, factors);
     for (int64_t block = done / size; block < blocks; ++block)
-      fake_run<kScaling>(round, x + first + block * size, y + first + block * size, size,
+      fake_run<kScaling>(fakers.round, x + first + block * size, y + first + block * size, size,
                          {factors.by[block], factors.back[block]});
   }
 }
@@ -209,23 +248,26 @@ void fake_blocks(const quant::Format& format, const Rounding& round, const Pairs
 template <Scaling kScaling, class T>
 void fake_rows(const ops::FakeQuantize& op, const Tensor& y, const quant::Groups& groups, int64_t begin,
                int64_t end) {
-  const Rounding round(op.format.element);
+  Fakers<kScaling, T> fakers(op.format.element);
   const float* const amax = op.amax.defined() ? op.amax.data<float>() : nullptr;
-  const Pairs<kScaling, T> pairs(op.format.element);
-  const int64_t columns = groups.columns, run = groups.width();
+  const int64_t columns = groups.columns, run = groups.width(), rows = groups.rows / groups.row_groups;
   RowCursor cursor(op.x, begin);
   T* out = y.data<T>() + begin * columns;
+  float whole = 0;
   for (int64_t row = begin; row < end; ++row, out += columns, cursor.next()) {
     const T* x = op.x.data<T>() + cursor.offset();
     if constexpr (kScaling == Scaling::kTwoLevels || kScaling == Scaling::kPowersOfTwo) {
-      fake_blocks<kScaling>(op.format, round, pairs, x, out, columns,
-                            amax != nullptr ? amax[groups.first(row)] : 0);
+      if (kScaling == Scaling::kTwoLevels && (row == begin || row % rows == 0)) {
+        whole = amax[groups.first(row)];
+        fakers.levels.take(quant::global_scale(whole));
+      }
+      fake_blocks<kScaling>(op.format, fakers, x, out, columns, whole);
     } else {
       const float* own = amax + groups.first(row);
       for (int64_t first = 0; first < columns; first += run, ++own) {
         const quant::Factors factors = factors_of(op.format, *own);
-        const int64_t done = first + pairs.fake_run(x + first, out + first, run, factors);
-        fake_run<kScaling>(round, x + done, out + done, first + run - done, factors);
+        const int64_t done = first + fakers.pairs.fake_run(x + first, out + first, run, factors);
+        fake_run<kScaling>(fakers.round, x + done, out + done, first + run - done, factors);
       }
     }
   }

@@ -126,12 +126,6 @@ TEST(FakeQuantize, NearestNumbersInDoublePrecision) {
     }
 }
 
-void compare_with_codes(const std::string& name, const Format& format, const Tensor& x, const Tensor& amax) {
-  const auto wanted = bits_of(quant::decode(format, quant::encode(name, format, x, amax), x.dtype()));
-  for (const BoundKernel& kernel : bind_everywhere<FakeQuantize>({x.dtype(), format}))
-    EXPECT_EQ(bits_of(fake(kernel, x, amax, format)), wanted) << kernel.provider << " " << name;
-}
-
 // What fakes a format is what encodes it: bit by bit, in every dtype and layout.
 TEST(FakeQuantize, HasTheBitsOfDecodedCodes) {
   for (const auto& [name, format] : quant::formats().entries())
@@ -160,6 +154,7 @@ TEST(FakeQuantize, TinyHugeAndInfiniteValuesHaveTheSameBitsInEveryKernel) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<float> scales{0, 1e-44f, 1e-38f, 0x1p-24f, 1, 1e30f, 3e38f, kInfinity, NAN};
   std::vector<float> limits = scales;
+  limits.push_back(1e15f);
   limits.push_back(std::bit_cast<float>(0x7FFFFFFF));  // NaN of other bits
   Doubles values;
   for (const float scale : scales)
@@ -186,34 +181,6 @@ TEST(FakeQuantize, TinyHugeAndInfiniteValuesHaveTheSameBitsInEveryKernel) {
   for (const auto& [name, format] : quant::formats().entries())
     for (const Shape& groups : {Shape{1, 1}, Shape{shape[0], 1}, Shape{shape[0], 2}})
       for (const DType dtype : {DType::kF32, DType::kBF16}) compare(name, format, groups, dtype);
-}
-
-// A kernel that multiplies by reciprocals must correct the product: these quotients are next to the middle of
-// two numbers of E2M1, where the product is on another side, and those of many amax by all integers.
-TEST(FakeQuantize, QuotientsAreThoseOfDivision) {
-  const std::pair<uint32_t, float> next_to_middles[] = {{0x18CCCC, 191}, {0x0EDB6E, 250}, {0x02AAAB, 196}};
-  const Format nvfp4 = quant::format_named("nvfp4");
-  for (const auto& [mantissa, number] : next_to_middles) {
-    const float global = std::bit_cast<float>(0x3F800000 | mantissa);
-    float amax = global * (6 * 448);
-    while (quant::global_scale(amax) < global) amax = std::nextafter(amax, HUGE_VALF);
-    while (quant::global_scale(amax) > global) amax = std::nextafter(amax, 0.f);
-    ASSERT_EQ(quant::global_scale(amax), global);
-    Doubles values;
-    for (int i = 0; i < 64; ++i) values.push_back(std::ldexp(i % 2 ? number : -number, i % 8 - 10));
-    for (int i = 0; i < 64; i += 16) values[static_cast<size_t>(i)] = 6 * global;
-    compare_with_codes("nvfp4", nvfp4, tensor_of(values, {2, 32}, DType::kBF16),
-                       tensor_of({amax}, {1, 1}, DType::kF32));
-  }
-  const Shape shape{4096, 256};
-  const Tensor amax = tensor_of(normal(6, {shape[0], 1}), {shape[0], 1}, DType::kF32);
-  Doubles values;
-  for (int64_t row = 0; row < shape[0]; ++row) {
-    float& own = amax.data<float>()[row];
-    own = 1 + std::fabs(own);
-    for (int i = -128; i < 128; ++i) values.push_back(static_cast<double>(i) * own / 127);
-  }
-  compare_with_codes("int8", quant::format_named("int8"), tensor_of(values, shape, DType::kBF16), amax);
 }
 
 // One call for all experts gives what a call for each gives.

@@ -194,6 +194,9 @@ std::string verify_layout(const RunConfig& config, const VerifyOptions& options)
   if (!worst.gradient.empty())
     report += fmt::format(", of the largest of a parameter, in {}", worst.gradient);
   report += line("weights", worst.weights, INFINITY);
+  if (config.quantize.to_options().any())
+    report +=
+        "\nquantizers      left out: rounding would make a last bit as large as a step between two codes";
   if (!worst.other.empty()) report += "\nnot the same    " + worst.other;
   if (!worst.within(limits))
     throw Error(fmt::format("[verify-layout] the layout trains something else than one rank:\n{}", report),

@@ -259,7 +259,10 @@ TEST_F(Ranks, AreVerifiedBeforeARun) {
     const Outcome outcome = run("verify-layout " + yaml() + " " + layout);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_NE(outcome.out.find("gradients"), std::string::npos) << outcome.out;
+    EXPECT_EQ(outcome.out.find("quantizers"), std::string::npos) << outcome.out;
   }
+  const Outcome quantized = run("verify-layout " + yaml() + " --quantize.preset INT8_WEIGHT_ONLY");
+  EXPECT_NE(quantized.out.find("\nquantizers      left out: "), std::string::npos) << quantized.out;
   const Outcome refused = run("verify-layout " + yaml() + " --ranks 3 --parallel.shard 2");
   EXPECT_EQ(refused.code, 2) << refused.err;
 }

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoints/training_state.h"
+#include "checkpoints/weights_sample.h"
 #include "config/load.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/run_files.h"
@@ -34,6 +35,7 @@ Exported export_run(const std::string& run, const std::string& folder, models::E
   const auto state = checkpoints::open_newest(states);
   if (!state)
     fail("[{}] has no checkpoint, which the amax would be in; restore it, or train the run again", states);
+  if (!config.adapters.empty()) check_calibrated_base(*state, checkpoints::sample_of_weights(from), from);
   models::BuildOptions build;
   build.dtype = config.model.dtype;
   build.quantize = config.quantize.to_options();

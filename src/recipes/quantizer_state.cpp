@@ -78,15 +78,26 @@ checkpoints::OwnedTensors owned_quantizers(const layers::Quantizers& quantizers)
   return owned;
 }
 
+void check_calibrated_base(const checkpoints::StateReader& calibration, const std::string& base,
+                           const std::string& folder) {
+  if (calibration.json().at("base").as_string() != base)
+    fail(
+        "[{}] was calibrated on other weights than {} holds now; give the base that the run started with, or "
+        "another output",
+        calibration.path(), folder);
+}
+
 void quantize_base(const RunSetup& setup, const std::string& folder, const ReadRows& read) {
   layers::Decoder& model = setup.model->decoder;
   if (model.quantizers().empty()) return;
   if (const auto saved = checkpoints::open_newest(folder, setup.ranks)) {
+    check_calibrated_base(*saved, setup.base, setup.config.model.path);
     read_quantizers(*saved, model.quantizers());
   } else {
     calibrate_quantizers(model, setup.config, read, setup.ranks, setup.groups->data());
     collectives::at_root(setup.ranks, "saving the calibration", [&] {
       checkpoints::StateWriter writer(folder, 0);
+      writer.add_json("state.json", Json::Object{{"base", setup.base}});
       owned_quantizers(model.quantizers()).add_to(writer, kQuantizers, 0, 1);
       writer.commit();
     });

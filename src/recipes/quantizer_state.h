@@ -22,6 +22,11 @@ void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const
 // kept in `folder` and read back when the run resumes. The base's weights are rounded then.
 void quantize_base(const RunSetup& setup, const std::string& folder, const ReadRows& read);
 
+// An Error where `base`, a sample of the weights in `folder` (checkpoints/weights_sample.h), is not the one
+// that quantize_base() found.
+void check_calibrated_base(const checkpoints::StateReader& calibration, const std::string& base,
+                           const std::string& folder);
+
 // What a checkpoint has of them: every amax and factor, by its name (layers::NamedScales), in files of this
 // stem.
 inline constexpr const char* kQuantizers = "quantizers";

@@ -55,7 +55,8 @@ class TrainingLoop {
   void write_kernels() const;
   void check_kernels(const std::vector<ops::ModuleKernel>& bound) const;  // against those of the beginning
   std::string what_is_saved() const;
-  void quantize_base();  // of adapters
+  void quantize_base();            // of adapters
+  void check_calibration() const;  // that the folder may have of it
   void begin_each(void (Learner::*begin)());
   void train();
   void train_one(StepDeadline& deadline);

@@ -10,6 +10,7 @@
 #include "checkpoints/training_state.h"
 #include "ops/measure.h"
 #include "ops/report.h"
+#include "recipes/conflicts.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/training_loop.h"
 
@@ -20,9 +21,23 @@ void TrainingLoop::open_folders() {
   lock_.emplace(files_.folder);
   console_.open(files_.console(),
                 fmt::format("--- {:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::time(nullptr))));
+  if (learners_.front()->is_adapter()) check_calibration();
   checkpoints::require_free_disk(files_.folder, plan_disk_of_all());
   for (const auto& learner : learners_) learner->open_folder(resolved_yaml_);
   if (learners_.front()->is_adapter()) write_file(files_.config(), resolved_yaml_);
+}
+
+// One base is calibrated for all adapters of a folder, and exported by the folder's configuration.
+void TrainingLoop::check_calibration() const {
+  if (!exists(files_.config()) || checkpoints::list_states(files_.calibration()).empty()) return;
+  std::vector<std::string> keys = conflicting_keys(files_.config(), setup_.config);
+  std::erase_if(keys, [](const std::string& key) { return !key.starts_with("quantize."); });
+  if (!keys.empty())
+    fail(
+        "[{}] is the calibration of a base that is quantized otherwise:\n  {}\nChoose another output, or "
+        "restore "
+        "these keys",
+        files_.calibration(), join(keys, "\n  "));
 }
 
 int64_t TrainingLoop::plan_disk_of_all() const {

@@ -69,10 +69,35 @@ TEST_F(QuantizedAdapters, ResumeBitByBitWithTheCalibrationOfTheBeginning) {
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(resumed.err.find("quantizers: amax of"), std::string::npos) << resumed.err;
   for (const char* adapter : {"a", "b"}) EXPECT_EQ(weights(cut, adapter), weights(whole, adapter)) << adapter;
-  // Other formats than those of the calibration that is there.
-  remove_all(cut + "/adapters");
-  expect_refused(
-      "train " + yaml() + " --output " + cut + " --quantize.preset FP8_2D_BLOCKWISE" + adapters("a"), 2, "");
+}
+
+// The amax of all adapters of a folder are those of one base. Others would fit in number and shape.
+TEST_F(QuantizedAdapters, ACalibrationIsOfOneConfigurationAndBase) {
+  const std::string out =
+      run_of("calibrated_once", "--quantize.preset NVFP4 --train.steps 1" + adapters("a"));
+  const std::string config = read_file(out + "/config.yaml");
+  const auto refused = [&](const std::string& flags, const std::string& message) {
+    expect_refused("train " + yaml() + " --train.steps 1 --output " + out + flags + adapters("b"), 2,
+                   message);
+    EXPECT_FALSE(exists(out + "/adapters/b"));
+  };
+  refused(" --quantize.preset FP8", "quantized otherwise:\n  quantize.preset: \"NVFP4\", now \"FP8\"");
+  refused(" --quantize.preset NVFP4 --quantize.calibration mse", "quantize.calibration: null, now \"mse\"");
+  refused("", "quantize.preset: \"NVFP4\", now \"\"");
+  EXPECT_EQ(read_file(out + "/config.yaml"), config);
+  run_of("calibrated_once", "--quantize.preset NVFP4 --train.steps 1" + adapters("b"));
+  const auto other_base = [&](int seed) {
+    remove_all(folder() + "/other_base");
+    ASSERT_EQ(run(fmt::format("init {0}/qwen3-tiny {0}/other_base --seed {1}", folder(), seed)).code, 0);
+  };
+  other_base(9);
+  const std::string on_other =
+                        "--quantize.preset NVFP4 --train.steps 1 --model.path " + folder() + "/other_base",
+                    message = "was calibrated on other weights than " + folder() + "/other_base holds now";
+  expect_refused("train " + yaml() + " --output " + out + " " + on_other + adapters("c"), 2, message);
+  const std::string own = run_of("calibrated_on_other", on_other + adapters("a"));
+  other_base(10);
+  expect_refused("export " + own + " " + folder() + "/of_another_base", 2, message);
 }
 
 // Of weights alone: ranks add up inputs in another order, and rounding makes that as large as a step between

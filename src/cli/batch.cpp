@@ -255,6 +255,8 @@ int batch(const BatchArguments& arguments) {
   if (arguments.out.empty()) fail("[batch] --out is missing; name the file for the answers");
   if (arguments.samples < 1) fail("[--samples] {} is out of range; expected 1 or more", arguments.samples);
   if (arguments.batch < 1) fail("[--batch] {} is out of range; expected 1 or more", arguments.batch);
+  if (std::find(arguments.stops.begin(), arguments.stops.end(), "") != arguments.stops.end())
+    fail("[--stop] is empty, which would end every answer at its first token; leave it out");
   check_weights_from(arguments);
   return Batch(arguments).run();
 }

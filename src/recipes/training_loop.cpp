@@ -375,7 +375,21 @@ void TrainingLoop::evaluate_and_save(bool stopping) {
       saved.push_back(learner.get());
   }
   if (!evaluated.empty() || !saved.empty()) report_all();
-  for (Learner* learner : evaluated) learner->evaluate();
+  try {
+    for (Learner* learner : evaluated) learner->evaluate();
+  } catch (const collectives::StoppedByAnother&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput || !recipe_of(setup_.config).rollouts) throw;
+    // A reward that fails on all ranks, for example: what was trained is not lost.
+    std::vector<Learner*> unsaved;
+    for (const auto& learner : learners_)
+      if (learner->is_unsaved()) unsaved.push_back(learner.get());
+    saver_.save(unsaved);
+    saver_.commit();
+    throw Error(
+        fmt::format("{}; the steps before this evaluation are saved in {}", error.what(), files_.folder));
+  }
   for (Learner* learner : saved) learner->check_replicas();
   // All states appear together: a process that is killed resumes from one step.
   saver_.save(saved);

@@ -27,13 +27,40 @@ std::string problem_of_messages(const Json& messages) {
   return "";
 }
 
-// Sets the verdict; what is wrong with the answer, if anything.
-std::string take_verdict(const Json& answer, Verdict& verdict) {
+// Python writes numbers that are not finite by their names, which are not JSON: null instead. The text itself
+// where there are none.
+std::string with_null_for_names(std::string_view text) {
+  std::string out;
+  bool quoted = false;
+  for (size_t at = 0; at < text.size();) {
+    size_t name = 0;
+    for (const std::string_view each : {"NaN", "-Infinity", "Infinity"})
+      if (!quoted && name == 0 && text.substr(at).starts_with(each)) name = each.size();
+    if (name > 0) {
+      out += "null";
+      at += name;
+      continue;
+    }
+    if (text[at] == '"') quoted = !quoted;
+    const size_t taken = quoted && text[at] == '\\' ? 2 : 1;
+    out += text.substr(at, taken);
+    at += taken;
+  }
+  return out;
+}
+
+// Sets the verdict; what is wrong with the answer, if anything. `named`: null may be a number that is not
+// finite.
+std::string take_verdict(const Json& answer, bool named, Verdict& verdict) {
   const Json *error = answer.find("error"), *reward = answer.find("reward"),
              *messages = answer.find("messages");
   if (error != nullptr && !error->is_null()) {
     if (!error->is_string() || error->as_string().empty()) return "error is no text";
     verdict.error = error->as_string();
+    return "";
+  }
+  if (named && reward != nullptr && reward->is_null()) {
+    verdict.error = "the reward is not a finite number";
     return "";
   }
   if (messages != nullptr && !messages->is_null()) {
@@ -64,8 +91,9 @@ std::string request_of(int64_t id, const Sample& sample) {
 ProtocolAnswer answer_of(std::string_view text) {
   ProtocolAnswer out;
   Json answer;
+  const std::string readable = with_null_for_names(text);
   try {
-    answer = Json::parse(text, "answer");
+    answer = Json::parse(readable == text ? text : std::string_view(readable), "answer");
   } catch (const Error& error) {
     out.problem = fmt::format("'{}' is no JSON object ({})", shown(text), error.what());
     return out;
@@ -76,7 +104,7 @@ ProtocolAnswer answer_of(std::string_view text) {
     return out;
   }
   out.id = id->as_int();
-  if (const std::string problem = take_verdict(answer, out.verdict); !problem.empty())
+  if (const std::string problem = take_verdict(answer, readable != text, out.verdict); !problem.empty())
     out.problem = fmt::format("'{}' is no answer: {}", shown(text), problem);
   return out;
 }

@@ -34,6 +34,21 @@ TEST(RewardProtocol, Answers) {
   EXPECT_TRUE(answer_of(R"({"id": 7, "reward": 1, "messages": null})").verdict.next.is_null());
 }
 
+// As Python writes them: that answer cannot be judged, and the judge goes on.
+TEST(RewardProtocol, RewardsThatAreNotFinite) {
+  for (const std::string number : {"NaN", "Infinity", "-Infinity"}) {
+    const ProtocolAnswer answer =
+        answer_of(R"({"text": "a \\\"NaN\\\" \\", "id": 7, "reward": )" + number + "}");
+    EXPECT_EQ(answer.problem, "");
+    EXPECT_EQ(answer.id, 7);
+    EXPECT_EQ(answer.verdict.error, "the reward is not a finite number");
+  }
+  const ProtocolAnswer noted = answer_of(R"({"id": 7, "reward": 1, "loss": NaN})");
+  EXPECT_EQ(noted.problem + noted.verdict.error, "");
+  EXPECT_EQ(noted.verdict.reward, 1);
+  EXPECT_EQ(answer_of(R"({"id": 7, "error": "NaN, not Infinity"})").verdict.error, "NaN, not Infinity");
+}
+
 TEST(RewardProtocol, WhatIsNoAnswer) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"7", "'7' is no JSON object with an id"},
@@ -54,7 +69,7 @@ TEST(RewardProtocol, WhatIsNoAnswer) {
        "text"}};
   for (const auto& [text, problem] : cases) EXPECT_EQ(answer_of(text).problem, problem) << text;
   for (const std::string text :
-       {R"({"id": 7, "reward": NaN})", R"({"id": 7, "reward": Infinity})", R"({"id": 7, "reward": 1e999})",
+       {R"({"id": NaN, "reward": 1})", R"({"id": 7, NaN: 1})", R"({"id": 7, "reward": 1e999})",
         R"({"id": 7, "reward": 1} {})", R"({"id": 7, "reward": 1)", "hello", "\xFF", ""})
     EXPECT_NE(answer_of(text).problem, "") << text;
   EXPECT_LT(answer_of(std::string(100'000, 'x')).problem.size(), 500u);

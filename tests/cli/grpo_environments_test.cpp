@@ -15,7 +15,7 @@ TEST_F(GrpoEnvironments, AnEnvironmentAnswers) {
              "for line in sys.stdin:\n"
              "    asked = json.loads(line)\n"
              "    if len(asked['messages']) < 3:\n"
-             "        said = {'messages': [{'role': 'user', 'content': 'Sure?'}]}\n"
+             "        said = {'messages': [{'role': 'user', 'content': 'Sure?'}], 'reward': 0.25}\n"
              "    else:\n"
              "        said = {'reward': len(asked['text']) / 10}\n"
              "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
@@ -25,6 +25,7 @@ TEST_F(GrpoEnvironments, AnEnvironmentAnswers) {
   int64_t longer = 0;
   for (const Json& line : rollouts(out + "/rollouts.jsonl")) {
     const Json::Array& passages = line.at("passages").as_array();
+    EXPECT_EQ(number(line.at("rewards"), "program"), number(line, "reward"));  // of all turns
     // Of an answer whose tokens are not those of its text, the turns are passages of their own.
     if (line.at("turns").as_int() < 2 || passages.size() > 1) continue;
     ++longer;
@@ -107,6 +108,54 @@ TEST_F(GrpoEnvironments, AnswersThatCannotBeJudged) {
   EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const Json& line) {
     return line.find("error") != nullptr && line.at("reward").is_null();
   }));
+}
+
+// An answer that one rank cannot judge ends the run on all of them, at once, and what was learnt is saved.
+TEST_F(GrpoEnvironments, ARankThatCannotJudgeEndsTheRun) {
+  const std::string judge = folder() + "/one_question.py";
+  const auto cannot_judge = [&](const std::string& question) {
+    write_file(judge,
+               "import json, sys\n"
+               "for line in sys.stdin:\n"
+               "    asked = json.loads(line)\n"
+               "    bad = asked['row']['prompt'][0]['content'] == '" +
+                   question +
+                   "'\n"
+                   "    said = {'error': 'no idea'} if bad else {'reward': len(asked['text']) % 3}\n"
+                   "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
+  };
+  cannot_judge("");
+  const std::string config = configuration(
+                        "one", "  rewards: [{type: program, command: [python3, " + judge + "]}]\n"),
+                    flags = " --train.steps 2 --checkpoint.every_steps 0";
+  std::string question;  // of the second rollout, which the second of two ranks asks
+  for (const Json& line : rollouts(trained(config, "one_whole", flags) + "/rollouts.jsonl"))
+    if (line.at("rollout").as_int() == 1 && line.at("group").as_int() == 1)
+      question = line.at("question").as_string();
+  cannot_judge(question);
+  for (const char* mesh : {"1", "2", "2 --parallel.tensor 2"}) {
+    const std::string out =
+        folder() + "/one_of_" + std::string(mesh).substr(0, 1) + (std::string(mesh).size() > 1 ? "t" : "");
+    const Outcome outcome = run("train " + config + " --output " + out + flags + " --ranks " + mesh);
+    EXPECT_EQ(outcome.code, 2) << mesh << outcome.err;
+    EXPECT_NE(outcome.err.find("no idea; grpo.on_reward_error: drop leaves such answers out; the 1 steps "
+                               "before it are saved in"),
+              std::string::npos)
+        << mesh << outcome.err;
+    EXPECT_TRUE(exists(out + "/checkpoints/step-000001")) << mesh;
+  }
+  // In an evaluation, too.
+  cannot_judge("What is 3 + 6?");
+  const std::string held = folder() + "/judged_held_out.jsonl";
+  write_file(held, prompts(6));
+  write_file(folder() + "/others.jsonl", prompts(40).substr(prompts(6).size()));
+  for (const char* ranks : {"1", "2"}) {
+    const std::string out = folder() + "/one_held_" + ranks;
+    expect_refused("train " + config + " --output " + out + flags + " --eval.every_steps 1 --data.train [" +
+                       folder() + "/others.jsonl] --data.eval [" + held + "] --ranks " + ranks,
+                   2, "the steps before this evaluation are saved in");
+    EXPECT_TRUE(exists(out + "/checkpoints/step-000001")) << ranks;
+  }
 }
 
 }  // namespace

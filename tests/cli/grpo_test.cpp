@@ -182,6 +182,20 @@ TEST_F(GrpoCli, HeldOutPromptsAreJudged) {
   for (const Json& line : metrics(out)) evaluations += line.find("eval_reward") != nullptr;
   EXPECT_EQ(evaluations, 2);
   EXPECT_TRUE(exists(out + "/best/model.safetensors"));
+  // One that leaves no room for an answer is named before anything is trained, or left out.
+  std::string rows = prompts(6);
+  rows.insert(rows.find('\n') + 1, R"({"prompt": ")" + std::string(60, 'x') + "\", \"answer\": \"1\"}\n");
+  write_file(folder() + "/held_long.jsonl", rows);
+  const std::string command = "train " + configuration("held", "") + " --eval.every_steps 3 --data.eval [" +
+                              folder() + "/held_long.jsonl]";
+  expect_refused(command + " --output " + folder() + "/held_long", 2, "held_long.jsonl:2] the prompt has");
+  EXPECT_FALSE(exists(folder() + "/held_long/rollouts.jsonl"));
+  for (const char* ranks : {"1", "2"}) {
+    const Outcome outcome =
+        run(command + " --output " + folder() + "/held_" + ranks + " --data.overflow drop --ranks " + ranks);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    expect_has(outcome.err + outcome.out, "evaluations ask 6 of 7 rows of data.eval");
+  }
 }
 
 struct KillMoment {
@@ -250,6 +264,10 @@ TEST_F(GrpoCli, MistakesAreNamed) {
       {"  temperature: 0\n", "grpo.temperature"},
       {"  updates_per_rollout: 3\n",
        "[grpo.updates_per_rollout] is 3, which does not divide prompts_per_rollout, 4"},
+      {"  loss: dapo\n  kl: k2\n", "[grpo.kl] is set, but beta is 0"},
+      {"  loss: ppo\n  kl_in: loss\n", "[grpo.kl_in] is set, but beta is 0"},
+      {"  kl: k1\n", "[grpo.kl] k1 as a part of the loss has a gradient of 0"},
+      {"  stop: [a, '']\n", "[grpo.stop] has an empty text"},
       {"  ratio_max: 3\n", "only loss cispo reads it"},
       {"  loss: cispo\n  clip_high: 3\n", "loss cispo does not clip"},
       {"  beta: 0\n  reference: nowhere\n", "[grpo.reference] is set, but beta is 0"},

@@ -95,7 +95,10 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
                                         int64_t most_answers, const Options& options,
                                         const std::function<void(const SampledAnswer&, size_t index)>& done) {
   counts_ = {};
-  if (asked.empty() && !model_.ranks().meet()) return {};
+  if (asked.empty() && !model_.ranks().meet()) {
+    fail_together({});
+    return {};
+  }
   Job job{rows, options, done,
           rollout::EngineOfRanks(model_, planned_options(most_answers), &setup_.text.tokenizer,
                                  request_like(options)),
@@ -114,18 +117,28 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
     send(job, i);
   }
   using Round = rollout::EngineOfRanks::Round;
+  std::optional<Error> failure;
   for (;;) {
     const double start = seconds_now();
     const Round round = job.engine.round(job.left == 0);
     if (round == Round::kDone) break;
-    for (const rollout::Completion& answer : job.engine.take_finished()) take_answer(job, answer);
+    const std::vector<rollout::Completion> finished = job.engine.take_finished();
     const double generated = seconds_now();
     counts_.generating += generated - start;
+    if (failure) continue;  // until the others, too, know that nothing more is asked
     const bool waits = round == Round::kIdle && job.left > 0;
-    for (auto& [id, judged] : rewards_.take(waits))
-      take_verdict(job, static_cast<size_t>(id), std::move(judged));
+    try {
+      for (const rollout::Completion& answer : finished) take_answer(job, answer);
+      for (auto& [id, judged] : rewards_.take(waits))
+        take_verdict(job, static_cast<size_t>(id), std::move(judged));
+    } catch (const Error& error) {
+      if (setup_.ranks.is_alone()) throw;
+      failure.emplace(error);
+      job.left = 0;
+    }
     if (waits) counts_.judging += seconds_now() - generated;
   }
+  fail_together(failure);
   const rollout::Engine::Counts& counts = job.engine.counts();
   counts_.tokens = counts.sampled;
   counts_.computed = counts.computed;
@@ -133,6 +146,17 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
   std::vector<SampledAnswer> samples;
   for (Talk& talk : job.talks) samples.push_back(std::move(talk.sample));
   return samples;
+}
+
+// What one rank alone has met with ends the run on all of them, which then save what was learnt before.
+void Answers::fail_together(const std::optional<Error>& failure) const {
+  std::string own;
+  if (failure) own = fmt::format("{} {}", static_cast<int>(failure->kind()), failure->what());
+  for (const std::string& text : setup_.ranks.gather_objects("answers that cannot be had", std::move(own))) {
+    if (text.empty()) continue;
+    const size_t space = text.find(' ');
+    throw Error(text.substr(space + 1), static_cast<ErrorKind>(std::stoi(text.substr(0, space))));
+  }
 }
 
 // Asks for the next turn behind what the passage has.
@@ -184,7 +208,8 @@ void Answers::take_verdict(Job& job, size_t index, rewards::RewardSum::Judged ju
   } else {
     // What an environment gives turn by turn adds up.
     sample.reward = (std::isnan(sample.reward) ? 0 : sample.reward) + judged.verdict.reward;
-    sample.parts = std::move(judged.parts);
+    sample.parts.resize(judged.parts.size());
+    for (size_t i = 0; i < judged.parts.size(); ++i) sample.parts[i] += judged.parts[i];
     if (!judged.verdict.next.is_null() && !sample.is_truncated())
       return go_on(job, index, messages_of(judged.verdict.next, talk.place()));
   }

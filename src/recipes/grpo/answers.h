@@ -1,9 +1,11 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "recipes/grpo/prompts.h"
 #include "recipes/grpo/sampled_answer.h"
 #include "recipes/recipe.h"
@@ -65,6 +67,7 @@ class Answers {
   struct Job;
   rollout::Request request_like(const Options& options) const;
   void send(Job& job, size_t index) const;
+  void fail_together(const std::optional<Error>& failure) const;
   void take_answer(Job& job, const rollout::Completion& answer);
   void take_verdict(Job& job, size_t index, rewards::RewardSum::Judged judged);
   void go_on(Job& job, size_t index, const Json::Array& said) const;

@@ -36,6 +36,7 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
     fail(
         "[grpo.batch_invariant] is true, but this model has layers that compute a single token by another "
         "formula (docs/rollouts.md), or the processor has neither AVX2 nor AVX-512; leave it out");
+  find_held_out();
   if (const auto folder = reference_model(config_)) other_reference_ = setup_.other_model(*folder);
   if (const auto wish = critic_wish(config_)) {
     auto model = setup_.own_model(wish->folder, true);
@@ -44,6 +45,17 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
                               : nullptr;
     critic_ = std::make_unique<Critic>(std::move(model), std::move(adapter), config_, *wish, *setup_.groups);
   }
+}
+
+// Before anything is trained: what cannot be asked ends the run here, or is left out of all evaluations.
+void GrpoBatches::find_held_out() {
+  if (!data_.eval) return;
+  for (int64_t row = 0; row < data_.eval->size(); ++row)
+    if (prompt_of(*data_.eval, row, config_, keys_.max_new_tokens)) held_out_.push_back(row);
+  if (held_out_.empty()) fail("[data.eval] none of {} rows can be asked", data_.eval->size());
+  if (std::ssize(held_out_) < data_.eval->size())
+    log_info(fmt::format("evaluations ask {} of {} rows of data.eval; the others are left out",
+                         held_out_.size(), data_.eval->size()));
 }
 
 uint64_t GrpoBatches::seed_of(int64_t group, int64_t number) const {
@@ -265,21 +277,23 @@ void GrpoBatches::add_metrics(Json::Object& values, reports::TensorBoardWriter::
 }
 
 std::optional<BatchSource::Judged> GrpoBatches::evaluate() {
+  const auto count = std::ssize(held_out_), step = int64_t{askers().size()};
   std::vector<Prompt> prompts;
-  for (int64_t row = askers().rank(); row < data_.eval->size(); row += askers().size())
-    prompts.push_back(read_prompt(*data_.eval, row, config_.data.max_length, keys_.max_new_tokens));
+  for (int64_t i = askers().rank(); i < count; i += step)
+    prompts.push_back(
+        prompt_of(*data_.eval, held_out_[static_cast<size_t>(i)], config_, keys_.max_new_tokens).value());
   std::vector<Asked> asked;
   if (answers_.leads())
-    for (const Prompt& prompt : prompts) asked.push_back({&prompt, prompt.row, 0, 0});
+    for (size_t i = 0; i < prompts.size(); ++i)
+      asked.push_back({&prompts[i], askers().rank() + static_cast<int64_t>(i) * step, 0, 0});
   RolloutReport report;
   if (apart_) apart_->sync();
   training::RolloutTurn turn(trained_, keys_.sleep);
   std::vector<SampledAnswer> samples =
-      answers_.ask(*data_.eval, asked, (data_.eval->size() + askers().size() - 1) / askers().size(), {},
-                   [](const SampledAnswer&, size_t) {});
+      answers_.ask(*data_.eval, asked, (count + step - 1) / step, {}, [](const SampledAnswer&, size_t) {});
   turn.wake();
   share(samples, [&](const SampledAnswer& sample) -> const Prompt& {
-    return prompts[static_cast<size_t>((sample.row - askers().rank()) / askers().size())];
+    return prompts[static_cast<size_t>((sample.group - askers().rank()) / step)];
   });
   report.add(samples);
   report.add(counts_of_answers());

@@ -51,6 +51,7 @@ class GrpoBatches : public BatchSource {
   std::string key_of(const Prompt& prompt) const;
 
   // grpo_batches.cpp
+  void find_held_out();
   void begin_rollout();
   void roll();
   Round ask(int64_t first_group, int64_t count);
@@ -84,6 +85,7 @@ class GrpoBatches : public BatchSource {
   const std::unique_ptr<RolloutModel> apart_;  // null: rollouts use the weights that are trained
   Answers answers_;
   Prompts prompts_;
+  std::vector<int64_t> held_out_;  // rows of data.eval that evaluations ask
   Journal journal_;
   std::shared_ptr<const models::Model> other_reference_;  // null: nobody asks, or it is the model itself
   std::unique_ptr<Critic> critic_;                        // null: the loss has none

@@ -1,5 +1,6 @@
 #include "recipes/grpo/grpo_keys.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -149,7 +150,19 @@ void refuse_unread(const GrpoKeys& c) {
   refuse(c.kl.has_value(), !preset.kl_in_rewards || learns_values, "kl",
          "this loss takes k1 off the rewards");
   refuse(c.kl_in.has_value(), learns_values, "kl_in", "only loss ppo reads it");
-  refuse(!c.reference.empty(), c.kl_factor() > 0, "reference", "beta is 0 and nothing is compared with it");
+  const std::string_view unused = "beta is 0 and nothing is compared with a reference";
+  for (const auto& [set, key] : {std::pair{c.kl.has_value(), "kl"},
+                                 {c.kl_in.has_value(), "kl_in"},
+                                 {!c.reference.empty(), "reference"}})
+    refuse(set, c.kl_factor() > 0, key, unused);
+  if (const losses::Policy policy = c.preset().policy; policy.beta > 0 && policy.kl == KlEstimator::kK1)
+    fail(
+        "[grpo.kl] k1 as a part of the loss has a gradient of 0 in the mean over what the policy samples, "
+        "and "
+        "holds it nowhere; set k2 or k3{}",
+        learns_values ? ", or kl_in: rewards" : "");
+  if (std::find(c.stop.begin(), c.stop.end(), "") != c.stop.end())
+    fail("[grpo.stop] has an empty text, which would end every answer at its first token; leave it out");
   refuse(c.most_rounds != GrpoKeys().most_rounds, c.dynamic_sampling, "most_rounds",
          "dynamic_sampling is false");
   refuse(c.check_sync, c.rollout_parallel.any(), "check_sync",

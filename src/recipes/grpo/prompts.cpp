@@ -40,34 +40,32 @@ Prompt read(const data::Mixture& rows, int64_t row) {
 
 }  // namespace
 
-Prompt read_prompt(const data::Mixture& rows, int64_t row, int64_t most_tokens, int64_t most_new) {
-  Prompt prompt = read(rows, row);
-  if (is_long(prompt, most_tokens, most_new)) fail_long(prompt, most_tokens, most_new);
-  return prompt;
+std::optional<Prompt> prompt_of(const data::Mixture& rows, int64_t row, const RunConfig& config,
+                                int64_t most_new) {
+  const int64_t most = config.data.max_length;
+  try {
+    Prompt prompt = read(rows, row);
+    if (!is_long(prompt, most, most_new)) return prompt;
+    if (config.data.overflow != data::Overflow::kDrop) fail_long(prompt, most, most_new);
+  } catch (const Error& error) {
+    if (config.data.on_bad_row == data::OnBadRow::kStop) throw;
+    log_warning(fmt::format("{}; the row is left out", error.what()));
+  }
+  return std::nullopt;
 }
 
 Prompts::Prompts(const data::Mixture& rows, const RunConfig& config, int64_t most_new)
     : rows_(rows),
-      on_bad_row_(config.data.on_bad_row),
-      drops_long_(config.data.overflow == data::Overflow::kDrop),
-      most_tokens_(config.data.max_length),
+      config_(config),
       most_new_(most_new),
       order_(rows.sizes(), rows.weights(),
              {static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.mixing}) {}
 
 Prompt Prompts::next() {
   for (int64_t tried = 0; tried < rows_.size(); ++tried) {
-    const int64_t row = order_.next();
-    try {
-      Prompt prompt = read(rows_, row);
-      if (!is_long(prompt, most_tokens_, most_new_)) {
-        ++asked_;
-        return prompt;
-      }
-      if (!drops_long_) fail_long(prompt, most_tokens_, most_new_);
-    } catch (const Error& error) {
-      if (on_bad_row_ == data::OnBadRow::kStop) throw;
-      log_warning(fmt::format("{}; the row is left out", error.what()));
+    if (auto prompt = prompt_of(rows_, order_.next(), config_, most_new_)) {
+      ++asked_;
+      return std::move(*prompt);
     }
     ++left_out_;
   }

@@ -19,14 +19,17 @@ struct Prompt {
   std::string question;      // for people: the last message, or the prompt
 };
 
-// Errors name the row: no prompt, or too few tokens left of `most_tokens` for an answer of `most_new`.
-Prompt read_prompt(const data::Mixture& rows, int64_t row, int64_t most_tokens, int64_t most_new);
+// The prompt of a row; nothing where the row cannot be asked and data.on_bad_row or, of prompts that leave
+// too few tokens for an answer of `most_new`, data.overflow says that it is left out. Otherwise an Error
+// names it.
+std::optional<Prompt> prompt_of(const data::Mixture& rows, int64_t row, const RunConfig& config,
+                                int64_t most_new);
 
 // The prompts of a run, in the order of training without end. All ranks see the same ones. Rows that cannot
 // be asked stop the run, or are left out where data.on_bad_row (or, of long ones, data.overflow) says so.
 class Prompts {
  public:
-  // The mixture must outlive it.
+  // The mixture and the configuration must outlive it.
   Prompts(const data::Mixture& rows, const RunConfig& config, int64_t most_new);
 
   Prompt next();
@@ -38,9 +41,8 @@ class Prompts {
 
  private:
   const data::Mixture& rows_;
-  data::OnBadRow on_bad_row_;
-  bool drops_long_;
-  int64_t most_tokens_, most_new_;
+  const RunConfig& config_;
+  const int64_t most_new_;
   data::RowOrder order_;
   int64_t asked_ = 0, left_out_ = 0;
 };

@@ -31,7 +31,45 @@ void copy_range(const Tensor& view, int dim, int64_t begin, const Tensor& values
   if (done < count) copy_range(view.narrow(dim, row, 1), dim + 1, 0, values.narrow(0, done, count - done));
 }
 
+// Some rows of columns to their places in a row of elements. The last row of a matrix need not be whole.
+void copy_columns(const Tensor& all, const Columns& columns, int64_t row, int64_t rows,
+                  const Tensor& values) {
+  const int64_t count = columns.first.count, begin = columns.first.whole + row * columns.distance;
+  const Tensor from = values.narrow(0, columns.first.own + row * count, rows * count);
+  const int64_t whole = begin + rows * columns.distance <= all.numel() ? rows : rows - 1;
+  if (whole > 0) {
+    const Tensor to =
+        all.narrow(0, begin, whole * columns.distance).reshape({whole, columns.distance}).narrow(1, 0, count);
+    to.copy_from(from.narrow(0, 0, whole * count).reshape(to.shape()));
+  }
+  if (whole < rows)
+    all.narrow(0, begin + whole * columns.distance, count).copy_from(from.narrow(0, whole * count, count));
+}
+
+int64_t width_of(const Shape& shape) {
+  return shape.ndim() == 0 ? 1 : std::max<int64_t>(1, shape[shape.ndim() - 1]);
+}
+
 }  // namespace
+
+std::vector<Columns> columns_of(const std::vector<Slice>& runs) {
+  std::vector<Columns> columns;
+  for (const Slice& run : runs) {
+    if (!columns.empty()) {
+      Columns& last = columns.back();
+      const int64_t distance = last.times == 1 ? run.whole - last.first.whole : last.distance;
+      if (run.count == last.first.count && distance >= run.count &&
+          run.whole == last.first.whole + last.times * distance &&
+          run.own == last.first.own + last.times * run.count) {
+        last.distance = distance;
+        ++last.times;
+        continue;
+      }
+    }
+    columns.push_back({run, run.count, 1});
+  }
+  return columns;
+}
 
 Loading loading_for(std::string_view hardware) {
   return hardware == hardware::kNpu ? Loading::kDirect : Loading::kStaged;
@@ -49,24 +87,6 @@ IncomingWeights::IncomingWeights(layers::ParameterStore& parameters, Names names
   elements_.resize(parameters.size());
   forms_.resize(parameters.size());
   staged_.resize(parameters.size());
-}
-
-void IncomingWeights::Coverage::add(const std::string& name, int64_t begin, int64_t size) {
-  const int64_t end = begin + size;
-  auto next = ranges.lower_bound(begin);
-  const auto before = next == ranges.begin() ? ranges.end() : std::prev(next);
-  if ((next != ranges.end() && next->first < end) || (before != ranges.end() && before->second > begin))
-    fail("[weights] elements from {} on of '{}' came twice; each is sent once, by one rank", begin, name);
-  count += size;
-  int64_t last = end;
-  if (next != ranges.end() && next->first == end) {
-    last = next->second;
-    ranges.erase(next);
-  }
-  if (before != ranges.end() && before->second == begin)
-    before->second = last;
-  else
-    ranges.emplace(begin, last);
 }
 
 void IncomingWeights::take(const std::string& name, const checkpoints::HeldElements& elements,
@@ -88,9 +108,11 @@ void IncomingWeights::take(const std::string& name, const checkpoints::HeldEleme
     fail("[weights] '{}' came beside another form of {}; send stacked tensors or single ones", name,
          parameters_.spec(target.parameter).name);
   forms_[target.parameter] = form;
-  Coverage& coverage = came_[key];
-  for (const Slice& run : elements.runs) coverage.add(name, run.whole, run.count);
-  scatter(target, elements, values);
+  Coverage& coverage = came_.try_emplace(key, width_of(target.shape)).first->second;
+  const std::vector<Columns> columns = columns_of(elements.runs);
+  for (const Columns& each : columns)
+    coverage.add(name, each.first.whole, each.first.count, each.distance, each.times);
+  scatter(target, columns, values);
   elements_[target.parameter] += values.numel();
   bytes_taken_ += values.bytes();
 }
@@ -105,15 +127,25 @@ Tensor IncomingWeights::destination(size_t parameter) {
 }
 
 // What is converted on its way to another device takes memory there and back: no more at once than came.
-void IncomingWeights::scatter(const Target& target, const checkpoints::HeldElements& elements,
+void IncomingWeights::scatter(const Target& target, const std::vector<Columns>& columns,
                               const Tensor& values) {
   const auto& [a, b, c, d] = target.order;
   const Tensor all = destination(target.parameter).narrow(0, target.first, target.shape.numel());
   const Tensor view = target.order.is_same() ? all : all.reshape({a, d, c, b}).transpose(1, 3);
   const int64_t most = std::max<int64_t>(1, values.bytes() / size_of(all.dtype()));
-  for (const Slice& run : elements.runs)
-    for (int64_t at = 0; at < run.count; at += most)
-      copy_range(view, 0, run.whole + at, values.narrow(0, run.own + at, std::min(most, run.count - at)));
+  for (const Columns& each : columns) {
+    const auto& [whole, own, count] = each.first;
+    if (target.order.is_same() && each.times > 1 && count <= most) {
+      const int64_t rows = most / count;
+      for (int64_t row = 0; row < each.times; row += rows)
+        copy_columns(all, each, row, std::min(rows, each.times - row), values);
+      continue;
+    }
+    for (int64_t row = 0; row < each.times; ++row)
+      for (int64_t at = 0; at < count; at += most)
+        copy_range(view, 0, whole + row * each.distance + at,
+                   values.narrow(0, own + row * count + at, std::min(most, count - at)));
+  }
 }
 
 void IncomingWeights::check_whole() const {
@@ -124,7 +156,7 @@ void IncomingWeights::check_whole() const {
     for (const auto& [name, target] : targets_) {
       if (target.parameter != i || target.stacked != (forms_[i] == 2)) continue;
       const auto came = came_.find(name);
-      const int64_t count = came == came_.end() ? 0 : came->second.count;
+      const int64_t count = came == came_.end() ? 0 : came->second.count();
       if (count == target.shape.numel()) continue;
       missing.push_back(count == 0 ? fmt::format("'{}'", name)
                                    : fmt::format("'{}' ({} of {} elements)", name,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoints/element_runs.h"
+#include "exchange/coverage.h"
 #include "exchange/element_order.h"
 #include "layers/parameters.h"
 
@@ -21,6 +22,14 @@ enum class Loading {
 // By class of hardware (device/facts.h): Ascend's engines load in place, and their contract has no memory for
 // a second copy of the weights; all others collect them first.
 Loading loading_for(std::string_view hardware);
+
+// Runs of one length at one distance, whose own elements lie one after the other: what a rank has of the
+// columns of a matrix.
+struct Columns {
+  Slice first;
+  int64_t distance = 0, times = 1;
+};
+std::vector<Columns> columns_of(const std::vector<Slice>& runs);
 
 // New values for all parameters of a store, which come in pieces, in the dtypes of the store and on its
 // device.
@@ -47,13 +56,8 @@ class IncomingWeights {
   const std::set<std::string>& unknown() const { return unknown_; }  // names that the table does not know
 
  private:
-  struct Coverage {
-    std::map<int64_t, int64_t> ranges;  // of elements of the tensor that came: begin, end
-    int64_t count = 0;
-    void add(const std::string& name, int64_t begin, int64_t count);
-  };
   Tensor destination(size_t parameter);  // [elements of the parameter]
-  void scatter(const Target& target, const checkpoints::HeldElements& elements, const Tensor& values);
+  void scatter(const Target& target, const std::vector<Columns>& columns, const Tensor& values);
 
   layers::ParameterStore& parameters_;
   const Loading loading_;

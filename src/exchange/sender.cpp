@@ -89,11 +89,19 @@ void Sender::add(const std::string& name, const Shape& whole, std::span<const Sl
     }
     const int64_t at = filled_;
     std::vector<Slice> held;
+    Slice together{filled_, runs[next].own + taken, 0};  // elements in a row, which are put at once
+    const auto put = [&] {
+      if (together.count > 0) chunk_->put(together.whole, here, together.own, together.count);
+    };
     while (next < runs.size() && room > 0) {
       const Slice& run = runs[next];
-      const int64_t count = std::min(room, run.count - taken);
+      const int64_t count = std::min(room, run.count - taken), own = run.own + taken;
       held.push_back({run.whole + taken, 0, count});
-      chunk_->put(filled_, here, run.own + taken, count);
+      if (together.own + together.count != own) {
+        put();
+        together = {filled_, own, 0};
+      }
+      together.count += count;
       filled_ += count * size;
       room -= count;
       taken += count;
@@ -101,6 +109,7 @@ void Sender::add(const std::string& name, const Shape& whole, std::span<const Sl
       ++next;
       taken = 0;
     }
+    put();
     result_.bytes += filled_ - at;
     pieces_.emplace_back(Json::Object{{"name", name},
                                       {"dtype", to_string(here.dtype())},

@@ -155,6 +155,8 @@ TEST(Export, EachExpertHasScalesOfItsOwn) {
   std::set<double> scales;
   for (int e = 0; e < 6; ++e) {
     const std::string expert = fmt::format("model.layers.1.mlp.experts.{}.", e);
+    EXPECT_EQ(read_back(folder, expert + "gate_proj"),
+              faked(*model, "layers.1.mlp.experts.gate_up.weight", e * 32, 16));
     EXPECT_EQ(read_back(folder, expert + "up_proj"),
               faked(*model, "layers.1.mlp.experts.gate_up.weight", e * 32 + 16, 16));
     EXPECT_EQ(read_back(folder, expert + "down_proj"),
@@ -172,6 +174,45 @@ TEST(Export, EachExpertHasScalesOfItsOwn) {
     }
   }
   EXPECT_EQ(scales.size(), 6u);
+}
+
+// The tensors that vLLM, SGLang and TensorRT-LLM fill the parameters of a module from, by their ends; each
+// module has them all, and no other.
+TEST(Export, EveryModuleHasTheTensorsThatReadersExpect) {
+  using Ends = std::map<std::string, DType>;
+  const auto f8 = DType::kF8E4M3, f32 = DType::kF32, u8 = DType::kU8;
+  const Ends fp8{{"weight", f8}, {"weight_scale", f32}, {"input_scale", f32}},
+      rows{{"weight", f8}, {"weight_scale", f32}},
+      nvfp4{{"weight", u8}, {"weight_scale", f8}, {"weight_scale_2", f32}, {"input_scale", f32}},
+      alone{{"weight", u8}, {"weight_scale", f8}, {"weight_scale_2", f32}};
+  for (const auto& [preset, expected] : std::map<std::string, Ends>{{"FP8_DEFAULT", fp8},
+                                                                    {"FP8_PER_CHANNEL_PER_TOKEN", rows},
+                                                                    {"NVFP4_DEFAULT", nvfp4},
+                                                                    {"W4A16_NVFP4", alone}}) {
+    SCOPED_TRACE(preset);
+    const auto model =
+        calibrated({preset, {{"layers.*.attention.qkv", {}, {}, {}, QuantizerKind{"fp8"}}}}, "qwen3_moe");
+    const TemporaryDirectory out;
+    export_model(*model, out / "m", "");
+    const auto folder = checkpoints::ModelFolder::open(out / "m");
+    std::map<std::string, Ends> found;
+    for (const std::string& name : folder.names())
+      if (name.find("_proj.") != std::string::npos)
+        found[name.substr(0, name.rfind('.'))].emplace(name.substr(name.rfind('.') + 1),
+                                                       folder.tensor(name).dtype());
+    std::map<std::string, Ends> wanted;
+    for (const int layer : {0, 1}) {
+      const std::string begin = fmt::format("model.layers.{}.", layer);
+      for (const char* module : {"q_proj", "k_proj", "v_proj", "o_proj"})
+        wanted[begin + "self_attn." + module] = expected;
+      wanted[begin + "self_attn.k_proj"].emplace("k_scale", f32);
+      wanted[begin + "self_attn.v_proj"].emplace("v_scale", f32);
+      for (int e = 0; e < 6; ++e)
+        for (const char* module : {"gate_proj", "up_proj", "down_proj"})
+          wanted[fmt::format("{}mlp.experts.{}.{}", begin, e, module)] = expected;
+    }
+    EXPECT_EQ(found, wanted);
+  }
 }
 
 // As nvidia-modelopt writes them; what else passes has no scale that readers know.

@@ -11,6 +11,7 @@
 #include "models/export_checks.h"
 #include "models/model.h"
 #include "recipes/recipe.h"
+#include "training/calibration.h"
 
 namespace temper::recipes {
 namespace {
@@ -53,6 +54,21 @@ void check_quantize(const RunConfig& config) {
         "[quantize] rounds the weights below adapters, which model.base_dtype keeps in {}: leave one of them "
         "out",
         config.model.kept_in());
+}
+
+std::vector<std::string> quantize_keys_without_effect(const QuantizeConfig& config,
+                                                      const layers::Quantizers& quantizers) {
+  std::vector<std::string> sentences;
+  const bool experts = std::ranges::any_of(quantizers.plan().quantizers,
+                                           [](const PlannedQuantizer& each) { return each.experts > 0; });
+  if (!config.per_expert && !experts)
+    sentences.emplace_back("[quantize.per_expert] is false, and has no effect: no experts are quantized");
+  if (config.calibration_rows != QuantizeConfig().calibration_rows && !training::needs_rows(quantizers))
+    sentences.push_back(
+        fmt::format("[quantize.calibration_rows] is {}, and has no effect: nothing that passes is "
+                    "calibrated",
+                    config.calibration_rows));
+  return sentences;
 }
 
 std::string why_not_exported(const layers::QuantizerPlan& plan, const WeightTable& table) {

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "layers/quantizer_plan.h"
+#include "layers/quantizers.h"
 #include "recipes/run_config.h"
 
 namespace temper::recipes {
@@ -14,6 +14,9 @@ void check_quantize(const RunConfig& config);
 std::string describe_quantizers(const RunConfig& config);
 
 std::string describe_rules(const layers::QuantizerPlan& plan);  // one line for each rule
+// A sentence for each key that changes nothing for this model.
+std::vector<std::string> quantize_keys_without_effect(const QuantizeConfig& config,
+                                                      const layers::Quantizers& quantizers);
 // Why `temper export` cannot write what is trained; "": it can.
 std::string why_not_exported(const layers::QuantizerPlan& plan, const WeightTable& table);
 

@@ -217,6 +217,8 @@ void RunSetup::load_weights(ops::Preferences preferred, bool verbose) {
     log_info("quantizers: " + describe_rules(plan));
     if (const std::string why = why_not_exported(plan, model->decoder.parameters().table()); !why.empty())
       log_warning(fmt::format("[quantize] 'temper export' cannot write what this run trains: {}", why));
+    for (const std::string& key : quantize_keys_without_effect(config.quantize, model->decoder.quantizers()))
+      log_warning(key);
   }
   log_info(describe_kernels(config, model->decoder.ops(), facts, verbose));
 }

@@ -268,7 +268,15 @@ TEST_F(Cli, QuantizedRunsArePlanned) {
     EXPECT_EQ(dry.code, 0) << dry.err;
     EXPECT_NE(dry.err.find("\ntime           about "), std::string::npos) << dry.err;
     EXPECT_FALSE(exists(out));
+    EXPECT_EQ(dry.err.find("has no effect"), std::string::npos) << dry.err;
   }
+  const Outcome dry = run("train " + yaml() + " --output " + out +
+                          " --dry-run --quantize.preset INT8_WEIGHT_ONLY --quantize.calibration_rows 6 "
+                          "--quantize.per_expert false");
+  for (const char* line :
+       {"[quantize.per_expert] is false, and has no effect: no experts are quantized",
+        "[quantize.calibration_rows] is 6, and has no effect: nothing that passes is calibrated"})
+    EXPECT_NE(dry.err.find(line), std::string::npos) << line << "\n" << dry.err;
 }
 
 }  // namespace

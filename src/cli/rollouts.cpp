@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -18,21 +19,33 @@ struct ShowArguments {
   bool best = false, worst = false;
 };
 
-// Lines of samples, by rollout.
-std::map<int64_t, std::vector<Json>> read_samples(const std::string& run) {
+struct Samples {
+  int64_t first = 0, last = 0;  // rollouts that there are
+  int64_t rollout = 0;
+  std::vector<Json> lines;  // of this one
+};
+
+// Of the rollout that is wanted, or (negative) of the newest one.
+Samples read_samples(const std::string& run, int64_t wanted) {
   const std::vector<std::string> files = recipes::Journal::files_of(run);
   if (files.empty())
     fail(
         "[rollouts show] '{}' has no rollouts.jsonl; give the folder of a run with recipe grpo (of an "
         "adapter: RUN/adapters/NAME)",
         run);
-  std::map<int64_t, std::vector<Json>> all;
+  std::set<int64_t> rollouts;
   for (const std::string& file : files)
-    recipes::Journal::for_each_line(file, [&](std::string_view, const Json& line) {
-      if (line.find("passages") != nullptr) all[line.at("rollout").as_int()].push_back(line);
+    recipes::Journal::for_each_line(
+        file, [&](const recipes::Journal::Line& line) { rollouts.insert(line.rollout()); });
+  if (rollouts.empty()) fail("[rollouts show] the files of '{}' have no samples yet", run);
+  Samples samples{*rollouts.begin(), *rollouts.rbegin(), wanted < 0 ? *rollouts.rbegin() : wanted, {}};
+  for (const std::string& file : files)
+    recipes::Journal::for_each_line(file, [&](const recipes::Journal::Line& line) {
+      if (line.rollout() != samples.rollout) return;
+      if (Json parsed = line.parse(); parsed.find("passages") != nullptr)
+        samples.lines.push_back(std::move(parsed));
     });
-  if (all.empty()) fail("[rollouts show] the files of '{}' have no samples yet", run);
-  return all;
+  return samples;
 }
 
 double reward_of(const Json& sample) {
@@ -96,20 +109,18 @@ void show_summary(int64_t rollout, const std::vector<Json>& samples) {
 int show(const ShowArguments& arguments) {
   if (arguments.best && arguments.worst)
     fail("[rollouts show] --best and --worst exclude each other; give one");
-  const auto all = read_samples(arguments.run);
-  const int64_t wanted = arguments.rollout < 0 ? all.rbegin()->first : arguments.rollout;
-  const auto found = all.find(wanted);
-  if (found == all.end())
-    fail("[--rollout] {} is not there; '{}' has {} to {}", wanted, arguments.run, all.begin()->first,
-         all.rbegin()->first);
-  std::vector<Json> samples = found->second;
+  Samples found = read_samples(arguments.run, arguments.rollout);
+  if (found.lines.empty())
+    fail("[--rollout] {} is not there; '{}' has {} to {}", found.rollout, arguments.run, found.first,
+         found.last);
+  std::vector<Json> samples = std::move(found.lines);
   std::stable_sort(samples.begin(), samples.end(), [&](const Json& a, const Json& b) {
     if (arguments.best) return reward_of(a) > reward_of(b);
     if (arguments.worst) return reward_of(a) < reward_of(b);
     return std::pair(a.at("group").as_int(), a.at("sample").as_int()) <
            std::pair(b.at("group").as_int(), b.at("sample").as_int());
   });
-  show_summary(wanted, samples);
+  show_summary(found.rollout, samples);
   std::string place;
   for (int64_t i = 0; i < std::min<int64_t>(arguments.most, std::ssize(samples)); ++i) {
     const Json& sample = samples[static_cast<size_t>(i)];

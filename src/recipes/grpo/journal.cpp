@@ -37,13 +37,26 @@ std::vector<std::string> Journal::files_of(const std::string& folder) {
   return files;
 }
 
-void Journal::for_each_line(const std::string& file, const UseLine& use) {
-  const std::string text = read_file(file);
+void Journal::for_each_line(const std::string& file, const std::function<void(const Line&)>& use) {
+  const MappedFile mapped(file);
+  const std::string_view text = mapped.text();
   int64_t number = 0;
-  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    use(line, Json::parse(line, fmt::format("{}:{}", file, ++number)));
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    use({text.substr(begin, end - begin), file, ++number});
+}
+
+Json Journal::Line::parse() const { return Json::parse(text, fmt::format("{}:{}", file, number)); }
+
+// Which all lines that we wrote begin with.
+int64_t Journal::Line::rollout() const {
+  constexpr std::string_view kBegin = R"({"rollout": )";
+  int64_t rollout = 0;
+  if (text.starts_with(kBegin)) {
+    const char* const end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data() + kBegin.size(), end, rollout);
+    if (error == std::errc() && at != end && *at == ',') return rollout;
   }
+  return parse().at("rollout").as_int();
 }
 
 std::string Journal::own_file() const { return join_path(folder_, name_of(rank_)); }
@@ -52,8 +65,9 @@ void Journal::begin_at(int64_t rollout, bool keep) {
   file_.reset();
   found_.clear();
   for (const std::string& file : files_of(folder_)) {
-    for_each_line(file, [&](std::string_view, const Json& line) {
-      if (!keep || line.at("rollout").as_int() != rollout) return;
+    for_each_line(file, [&](const Line& each) {
+      if (!keep || each.rollout() != rollout) return;
+      const Json line = each.parse();
       Found& found = found_[{line.at("group").as_int(), line.at("sample").as_int()}];
       if (line.find("scores") != nullptr) {  // behind the sample, of the same rank
         take_scores(line, found.sample);
@@ -68,12 +82,19 @@ void Journal::begin_at(int64_t rollout, bool keep) {
 }
 
 void Journal::cut(const std::string& file, int64_t rollout, bool keep) {
+  const auto stays = [&](const Line& line) {
+    const int64_t of = line.rollout();
+    return of < rollout || (keep && of == rollout);
+  };
+  int64_t bytes = 0;
+  for_each_line(file, [&](const Line& line) { bytes += stays(line) ? std::ssize(line.text) + 1 : 0; });
+  if (bytes == file_size(file)) return;
   std::string kept;
-  for_each_line(file, [&](std::string_view text, const Json& line) {
-    const int64_t of = line.at("rollout").as_int();
-    if (of < rollout || (keep && of == rollout)) kept.append(text).append("\n");
+  kept.reserve(static_cast<size_t>(bytes));
+  for_each_line(file, [&](const Line& line) {
+    if (stays(line)) kept.append(line.text).append("\n");
   });
-  if (std::ssize(kept) != file_size(file)) write_file(file, kept);
+  write_file(file, kept);
 }
 
 Journal::Found* Journal::find(int64_t group, int64_t number) {

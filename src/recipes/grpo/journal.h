@@ -34,9 +34,16 @@ class Journal {
 
   // Of all ranks that wrote into a folder, by rank.
   static std::vector<std::string> files_of(const std::string& folder);
-  // Those lines of one of these files that were written to their ends.
-  using UseLine = std::function<void(std::string_view text, const Json& line)>;
-  static void for_each_line(const std::string& file, const UseLine& use);
+  // A line that was written to its end. Files may be larger than memory: most lines are never parsed.
+  struct Line {
+    std::string_view text;
+    const std::string& file;
+    int64_t number;  // counted from 1
+
+    int64_t rollout() const;
+    Json parse() const;
+  };
+  static void for_each_line(const std::string& file, const std::function<void(const Line&)>& use);
 
  private:
   void cut(const std::string& file, int64_t rollout, bool keep);

@@ -43,6 +43,8 @@ Tensor backward(const ExpertLinear& op, const Tensor& dy, bool want_dx, const Gr
 }
 
 ops::Refusal accepts(const ExpertLinear::Signature& s, const HardwareFacts& facts) {
+  if (s.in == 0 || s.out == 0)
+    return "is for sizes that are multiples of 8, low-rank updates of experts may have any rank";
   return moe_experts_kernel().accepts(
       {.dtype = s.dtype, .hidden = s.in, .width = s.out, .experts = s.experts, .top_k = 1}, facts);
 }

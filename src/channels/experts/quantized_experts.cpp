@@ -1,6 +1,7 @@
 #include "channels/experts/quantized_experts.h"
 
 #include "ops/op_listener.h"
+#include "ops/parts_of_rows.h"
 #include "primitives/primitives.h"
 
 namespace temper::channels {
@@ -59,8 +60,8 @@ void QuantizedExperts::name_ops(layers::OpScope& ops, const ExpertsConfig& confi
                                   ops.expert_ranks() > 1 ? 1 : config.routing.top_k, *in, *inner});
   ops.use<ops::ExpertLinear>(gate_up_of(config), {ops.dtype(), config.hidden, 2 * config.width, own});
   ops.use<ops::ExpertLinear>(down_of(config), {ops.dtype(), config.width, config.hidden, own});
-  // Adapters come later, of any rank: kernels that need certain sizes refuse.
-  ops.use<ops::ExpertLinear>(updates_of(config), {ops.dtype(), 1, 1, own});
+  // Adapters come later, of any rank.
+  ops.use<ops::ExpertLinear>(updates_of(config), {ops.dtype(), 0, 0, own});
   ops.use<ops::Swiglu>(config.module + ".experts", {ops.dtype(), config.width});
 }
 
@@ -112,26 +113,15 @@ Var QuantizedExperts::by_products(Tape& tape, const Var& x, const Tensor& ids, c
 Var QuantizedExperts::updated(Tape& tape, const Var& rows, const Tensor& ids,
                               const ops::ExpertsUpdate<Var>& update, int64_t experts, int64_t out) const {
   const Var low = ops::expert_linear(tape, updates_, rows, ids, update.a, experts);
-  Var all;
-  const auto append = [&](const Var& part) {
-    all = all.value.defined() ? p::concat_last(tape, all, part) : part;
-  };
-  const auto append_zeros = [&](int64_t columns) {
-    if (columns > 0)
-      append(tape.constant(Tensor::zeros({rows.shape()[0], columns}, rows.dtype(), MemoryTag::kActivations,
-                                         rows.value.device())));
-  };
-  int64_t end = 0, first = 0;
+  ops::PartsOfRows all(tape, rows);
+  int64_t first = 0;
   for (const auto& slice : update.slices) {
-    append_zeros(slice.column - end);
     const int64_t rank = slice.b.shape()[1];
     const Var scaled = p::scale(tape, p::narrow(tape, low, 1, first, rank), slice.scale);
-    append(ops::expert_linear(tape, updates_, scaled, ids, slice.b, experts));
-    end = slice.column + slice.b.shape()[0] / experts;
+    all.put(slice.column, ops::expert_linear(tape, updates_, scaled, ids, slice.b, experts));
     first += rank;
   }
-  append_zeros(out - end);
-  return all;
+  return all.finish(out);
 }
 
 bool QuantizedExperts::needed() const {

@@ -9,7 +9,8 @@ struct ExpertLinear {
   static constexpr std::string_view kName = "expert_linear", kField = "expert_linear";
   struct Signature {
     DType dtype = DType::kF32;
-    int64_t in = 0, out = 0, experts = 0;
+    int64_t in = 0, out = 0;  // 0: of any size, as low-rank updates by adapters are
+    int64_t experts = 0;
   };
 
   Tensor x;       // [rows, in], compact; backward: undefined unless the gradient of weight is wanted

@@ -19,6 +19,36 @@ __device__ uint32_t magnitude_bits(T value) {
   return __float_as_uint(widen(value)) & 0x7FFFFFFFu;
 }
 
+// The largest magnitude of packs. Those of 16 bits are compared as they are, two in a word.
+template <class T, int N>
+struct Largest {
+  static constexpr bool kPairs = sizeof(T) == 2 && N % 2 == 0;
+
+  __device__ void take(const Pack<T, N>& pack) {
+    if constexpr (kPairs) {
+      const auto* pairs = reinterpret_cast<const uint32_t*>(pack.values);
+#pragma unroll
+      for (int k = 0; k < N / 2; ++k) found = __vmaxu2(found, pairs[k] & 0x7FFF7FFFu);
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) found = max(found, magnitude_bits(pack.values[k]));
+    }
+  }
+  // As float32 has it.
+  __device__ uint32_t bits() const {
+    if constexpr (kPairs) {
+      const auto most = static_cast<uint16_t>(max(found & 0xFFFFu, found >> 16));
+      T value;
+      memcpy(&value, &most, sizeof value);
+      return magnitude_bits(value);
+    } else {
+      return found;
+    }
+  }
+
+  uint32_t found = 0;
+};
+
 // What the lanes of a warp found, each for its group: one update for each group.
 template <class Index>
 __device__ void update(uint32_t* amax, Index group, uint32_t found) {
@@ -27,7 +57,26 @@ __device__ void update(uint32_t* amax, Index group, uint32_t found) {
                              ? __match_any_sync(active, static_cast<uint32_t>(group))
                              : __match_any_sync(active, static_cast<unsigned long long>(group));
   const uint32_t most = __reduce_max_sync(peers, found);
-  if (static_cast<int>(threadIdx.x % 32) == __ffs(static_cast<int>(peers)) - 1) atomicMax(amax + group, most);
+  if (most > 0 && static_cast<int>(threadIdx.x % 32) == __ffs(static_cast<int>(peers)) - 1)
+    atomicMax(amax + group, most);
+}
+
+// The same of a block's threads, all of which come here: one update where they have one group, since updates of
+// one address wait for each other.
+template <class Index>
+__device__ void update_by_block(uint32_t* amax, Index group, uint32_t found) {
+  __shared__ Index of_block;
+  __shared__ uint32_t most;
+  if (threadIdx.x == 0) {
+    of_block = group;
+    most = 0;
+  }
+  __syncthreads();
+  if (!__syncthreads_and(group == of_block)) return update(amax, group, found);
+  const uint32_t of_warp = __reduce_max_sync(0xFFFFFFFFu, found);
+  if (threadIdx.x % 32 == 0) atomicMax(&most, of_warp);
+  __syncthreads();
+  if (threadIdx.x == 0 && most > 0) atomicMax(amax + group, most);
 }
 
 // A thread keeps what it found for as long as its packs are of one group.
@@ -36,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
     find_amax(const __grid_constant__ AmaxArguments<T, Divisor> a) {
   using Index = typename Divisor::Index;
   Index last = 0;
-  uint32_t most = 0;  // what amax is at least
+  Largest<T, N> most;  // what amax is at least
   for_runs(a.packs, [&](Index first) {
     Pack<T, N> packs[kPacksAhead] = {};
 #pragma unroll
@@ -50,15 +99,14 @@ __global__ void __launch_bounds__(kThreads)
       if (pack >= a.packs) continue;
       const Index group = a.places.group(pack);
       if (group != last) {
-        update(a.amax, last, most);
-        most = 0;
+        update(a.amax, last, most.bits());
+        most = {};
         last = group;
       }
-#pragma unroll
-      for (int k = 0; k < N; ++k) most = max(most, magnitude_bits(packs[i].values[k]));
+      most.take(packs[i]);
     }
   });
-  update(a.amax, last, most);
+  update_by_block(a.amax, last, most.bits());
 }
 
 void grow_amax(const Tensor& x, const Tensor& amax) {

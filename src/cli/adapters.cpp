@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/home.h"
 #include "base/text.h"
+#include "checkpoints/weights_sample.h"
 
 namespace temper::cli {
 namespace {
@@ -38,8 +39,10 @@ Adapters::Adapters(const models::Model& model, const std::vector<std::string>& g
     if (name.empty() || taken)
       fail("[--adapter] {}; give it another: NAME={}",
            taken ? fmt::format("two adapters are called '{}'", name) : "an adapter has no name", folder);
-    const bool awaited = folder == kAwaited;
-    all_.push_back({name, text == kNone || awaited ? nullptr : models::load_adapter(model, folder), awaited});
+    Named& added = all_.emplace_back(Named{name, nullptr, folder == kAwaited});
+    if (text == kNone || added.awaited) continue;
+    added.adapter = models::load_adapter(model, folder);
+    added.weights = checkpoints::sample_of_weights(folder);
   }
   if (all_.empty()) all_.push_back({kNone, nullptr});
 }

@@ -20,6 +20,7 @@ class Adapters {
     std::string name;
     std::unique_ptr<layers::Adapter> adapter;  // null: the model alone
     bool awaited = false;                      // and the model alone until it comes
+    std::string weights = {};                  // checkpoints::sample_of_weights of its folder
   };
   // In the order given; the model alone when nothing was given.
   const std::vector<Named>& all() const { return all_; }

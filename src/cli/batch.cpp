@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "checkpoints/weights_sample.h"
 #include "cli/adapters.h"
 #include "cli/batch_invariant.h"
 #include "cli/new_weights.h"
@@ -70,6 +71,7 @@ class Batch {
   explicit Batch(const BatchArguments& arguments)
       : arguments_(arguments),
         model_(load(arguments)),
+        weights_(checkpoints::sample_of_weights(arguments.model)),
         adapters_(*model_, arguments.adapters),
         text_(rollout::TextFiles::load(arguments.model, model_->decoder.config().vocab_size)),
         options_(arguments.sampling.apply(text_.generation)),
@@ -116,7 +118,8 @@ class Batch {
            model_->decoder.config().max_positions);
     const ops::SamplingOptions& s = options_.sampling;
     Json::Array stops(arguments_.stops.begin(), arguments_.stops.end());
-    Json::Object asked{{"adapter", name != nullptr ? name->as_string() : first.name},
+    Json::Object asked{{"weights", weights_},
+                       {"adapter", name != nullptr ? name->as_string() : first.name},
                        {"temperature", s.temperature},
                        {"top_k", s.top_k},
                        {"top_p", s.top_p},
@@ -125,6 +128,9 @@ class Batch {
                        {"max_new_tokens", options_.max_new_tokens},
                        {"stop", stops}};
     if (s.min_p > 0) asked.emplace_back("min_p", s.min_p);  // files of before have keys without it
+    for (const Adapters::Named& each : adapters_.all())
+      if (prompt.adapter != nullptr && each.adapter.get() == prompt.adapter)
+        asked.emplace_back("adapter_weights", each.weights);
     const std::string settings = Json(asked).dump();
     Hasher hasher;
     hasher.update(settings.data(), settings.size());
@@ -228,6 +234,7 @@ class Batch {
 
   const BatchArguments& arguments_;
   std::unique_ptr<models::Model> model_;
+  const std::string weights_;  // a hash of them
   Adapters adapters_;
   rollout::TextFiles text_;
   rollout::GenerateOptions options_;

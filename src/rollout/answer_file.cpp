@@ -31,7 +31,8 @@ bool AnswerFile::has(int64_t row, int64_t sample, const std::string& key) const 
   if (found == keys_.end()) return false;
   if (found->second != key)
     fail(
-        "[{}] it has an answer to row {} of another prompt, or with other settings; name another --out, or "
+        "[{}] it has an answer to row {} by another model, of another prompt, or with other settings; name "
+        "another --out, or "
         "give the same rows and settings",
         path_, row);
   return true;

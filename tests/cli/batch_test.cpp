@@ -84,7 +84,17 @@ TEST_F(Cli, BatchAnswersEveryRow) {
   EXPECT_NE(again.err.find("24 of 24 answers are in"), std::string::npos) << again.err;
   EXPECT_EQ(read_file(folder() + "/all.jsonl"), whole);
   expect_refused(command(folder(), "all.jsonl", "--top-k 3"), 2, "with other settings; name another --out");
-  expect_refused(command(folder(), "all.jsonl", "--min-p 0.1"), 2, "with other settings");
+}
+
+TEST_F(Cli, BatchRefusesAnswersOfAnotherModel) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  write_file(folder() + "/rows.jsonl", rows());
+  ASSERT_EQ(run(command(folder(), "of_one.jsonl")).code, 0);
+  ASSERT_EQ(run("init " + folder() + "/qwen3-tiny " + folder() + "/other_model --seed 3").code, 0);
+  std::string other = command(folder(), "of_one.jsonl");
+  other.replace(other.find("/model "), 7, "/other_model ");
+  expect_refused(other, 2, "by another model, of another prompt, or with other settings; name another --out");
+  expect_refused(command(folder(), "of_one.jsonl", "--min-p 0.1"), 2, "with other settings");
 }
 
 TEST_F(Cli, BatchNamesRowsThatCannotBeAnswered) {

@@ -112,6 +112,7 @@ TEST_F(Weights, CheckSyncNamesWhatDiffers) {
     if (message.file >= 0) ::close(message.file);
     type = message.json.at("type").as_string();
     Json answer(Json::Object{});
+    if (type == "hello") answer = Json::Object{{"process", "the receiver's"}};
     if (type == "finish")
       answer = Json::Object{
           {"published", true}, {"num_unknown", 12}, {"unknown", Json::Array{"a.weight", "b.weight"}}};

@@ -302,10 +302,12 @@ bool Engine::take(Sequence& sequence, const Token& token) {
   if (std::find(request.stop_ids.begin(), request.stop_ids.end(), id) != request.stop_ids.end())
     return finish(sequence, Finish::kStopToken), false;
   if (sequence.text) {
+    // One that ends in what is new.
+    const size_t before = sequence.text->text().size();
     sequence.text->push(id);
     size_t first = std::string::npos;
     for (const std::string& stop : request.stop_strings)
-      first = std::min(first, sequence.text->text().find(stop));
+      first = std::min(first, sequence.text->text().find(stop, before - std::min(before, stop.size())));
     if (first != std::string::npos) {
       result.text = sequence.text->text().substr(0, first);
       return finish(sequence, Finish::kStopString), false;

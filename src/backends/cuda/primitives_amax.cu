@@ -79,14 +79,19 @@ __device__ void update_by_block(uint32_t* amax, Index group, uint32_t found) {
   if (threadIdx.x == 0 && most > 0) atomicMax(amax + group, most);
 }
 
-// A thread keeps what it found for as long as its packs are of one group.
+// A thread keeps what it found for as long as its packs are of one group. A block's runs are beside each other, so
+// that it has few groups: blocks that stride come to the next group together, and their updates of it wait.
 template <class T, int N, class Divisor>
 __global__ void __launch_bounds__(kThreads)
     find_amax(const __grid_constant__ AmaxArguments<T, Divisor> a) {
   using Index = typename Divisor::Index;
   Index last = 0;
   Largest<T, N> most;  // what amax is at least
-  for_runs(a.packs, [&](Index first) {
+  constexpr Index kRun = kThreads * kPacksAhead;
+  const Index runs = (a.packs + kRun - 1) / kRun, of_block = (runs + gridDim.x - 1) / gridDim.x,
+              from = blockIdx.x * of_block, until = min(from + of_block, runs);
+  for (Index run = from; run < until; ++run) {
+    const Index first = run * kRun + static_cast<Index>(threadIdx.x);
     Pack<T, N> packs[kPacksAhead] = {};
 #pragma unroll
     for (int i = 0; i < kPacksAhead; ++i) {
@@ -105,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
       }
       most.take(packs[i]);
     }
-  });
+  }
   update_by_block(a.amax, last, most.bits());
 }
 

@@ -1,6 +1,7 @@
 // Quantization-aware training: what a pass computes with, its gradients, calibration.
 #include <cmath>
 
+#include "base/files.h"
 #include "models/adapter.h"
 #include "quant/number_format.h"
 #include "tests/support/adapted_stream.h"
@@ -133,6 +134,38 @@ TEST(QuantizedTraining, GradientsPassStraightThrough) {
       quantized.trainer.step(kQuantizedRows, 0);
       EXPECT_EQ(quantized.gradients(), plain.gradients());
     }
+}
+
+// Masters are what a folder holds, to the last bit, and not what passes round it to; an update starts from
+// there.
+TEST(QuantizedTraining, MastersAreTheValuesOfTheFolder) {
+  const TemporaryDirectory folder;
+  for (const char* type : {"qwen3", "qwen3_moe"}) {
+    SCOPED_TRACE(type);
+    const std::string path = folder / type;
+    models::save_model(*tiny_model({.type = type, .dtype = DType::kBF16}), path, "");
+    models::BuildOptions build{.dtype = DType::kBF16, .ops = ops::all_eager()};
+    const auto plain = models::load_model(path, build);
+    build.quantize = {"", {{"layers.*", QuantizerKind{"fp8"}, QuantizerKind{"fp8"}}}};
+    const auto model = models::load_model(path, build);
+    layers::ParameterStore& parameters = model->decoder.parameters();
+    optimizers::AdamW optimizer(parameters, model->decoder.ops(), {});
+    Trainer trainer(model->decoder, optimizer, {});
+    calibrate(model->decoder, kQuantizedRows);
+    ASSERT_FALSE(all_weights(rounded_parameters(model->decoder)) == all_weights(parameters.placed()));
+    trainer.step(kQuantizedRows, 0);  // no learning rate, so that nothing moves
+    size_t masters = 0;
+    for (const PlacedTensor& state : optimizer.state()) {
+      constexpr std::string_view kMaster = "master.";
+      if (!state.name.starts_with(kMaster)) continue;
+      ++masters;
+      const Tensor expected = plain->decoder.parameters().at(state.name.substr(kMaster.size())).value;
+      EXPECT_EQ(state.own.dtype(), DType::kF32) << state.name;
+      EXPECT_EQ(values_of(state.own), values_of(expected)) << state.name;
+    }
+    EXPECT_EQ(masters, parameters.size());
+    EXPECT_EQ(all_weights(parameters.placed()), all_weights(plain->decoder.parameters().placed()));
+  }
 }
 
 // Updates go to the weights themselves, which differ from what passes read.

@@ -21,9 +21,13 @@ struct Steps {
       : least(hn::Set(Words(), static_cast<uint32_t>(element.least_exponent + 127) << 23)),
         up(hn::Set(Words(), static_cast<uint32_t>(23 - element.mantissa_bits) << 23)) {}
 
-  HWY_INLINE Lanes operator()(Lanes magnitude) const {
+  HWY_INLINE Lanes operator()(Lanes magnitude) const { return nearest(magnitude, least); }
+
+  // Of elements times a power of two, with `least` times that.
+  HWY_INLINE Lanes nearest(Lanes magnitude, hn::Vec<Words> scaled_least) const {
     const Words words;
-    const auto exponent = hn::Max(hn::And(hn::BitCast(words, magnitude), hn::Set(words, 0x7F800000)), least);
+    const auto exponent =
+        hn::Max(hn::And(hn::BitCast(words, magnitude), hn::Set(words, 0x7F800000)), scaled_least);
     const Lanes high = hn::BitCast(Floats(), hn::Add(exponent, up));
     return hn::Sub(hn::Add(magnitude, high), high);
   }
@@ -85,13 +89,18 @@ struct Pairs<kScaling, BFloat16> {
       if (!(factors.back >= kSmall && factors.back <= kLarge)) return 0;
       const Lanes inverse = fill(1 / factors.back);
       return each(x, y, count, [&](auto pairs) HWY_ATTR {
-        return integers<false>(
-            pairs, [&](Lanes value) HWY_ATTR { return hn::Mul(value, by); },
-            [&](Lanes value) HWY_ATTR { return quotient(value, back, inverse); });
+        return integers<false>(pairs, [&](Lanes value) HWY_ATTR {
+          const Lanes clipped = at_least(lowest, at_most(largest, hn::Mul(value, by)));
+          return quotient(nearest_step(clipped, high), back, inverse);
+        });
       });
     } else if constexpr (kScaling == quant::Scaling::kFloats) {
       if (factors.by != factors.by) return 0;
-      return each(x, y, count, [&](auto pairs) HWY_ATTR { return floats(pairs, by, back); });
+      return each(x, y, count, [&](auto pairs) HWY_ATTR {
+        return floats<false>(pairs, [&](Lanes value) HWY_ATTR {
+          return hn::Mul(steps(at_most(largest, hn::Mul(value, by))), back);
+        });
+      });
     } else {
       return 0;
     }
@@ -100,34 +109,33 @@ struct Pairs<kScaling, BFloat16> {
   // Blocks of `size` elements.
   HWY_INLINE int64_t fake_blocks(const BFloat16* x, BFloat16* y, int64_t blocks, int64_t size,
                                  const BlockFactors& factors) const {
-    if (!factors.moderate) return 0;
+    if (kScaling != quant::Scaling::kPowersOfTwo || !factors.moderate) return 0;
     const int64_t step = 2 * width();
     if (size % step == 0) {
-      for (int64_t block = 0; block < blocks; ++block, x += size, y += size) {
-        const Lanes by = fill(factors.by[block]), back = fill(factors.back[block]);
-        each(x, y, size, [&](auto pairs) HWY_ATTR { return of_blocks(pairs, by, back); });
-      }
+      for (int64_t block = 0; block < blocks; ++block, x += size, y += size)
+        fake_scaled(x, y, size, fill(factors.back[block]));
       return blocks * size;
     }
     if (size != width()) return 0;
     int64_t block = 0;
-    for (; block + 2 <= blocks; block += 2, x += step, y += step) {
-      const Lanes by = of_two(factors.by + block), back = of_two(factors.back + block);
-      each(x, y, step, [&](auto pairs) HWY_ATTR { return of_blocks(pairs, by, back); });
-    }
+    for (; block + 2 <= blocks; block += 2, x += step, y += step)
+      fake_scaled(x, y, step, of_two(factors.back + block));
     return block * size;
   }
 
  private:
   using Pair = hn::Vec<Words>;
+  using HalfWords = hn::Repartition<uint16_t, Words>;
+  static constexpr int64_t kAhead = 1024;  // of elements that are asked for before they are needed
 
   // What `faked` makes of words that have two elements each.
   template <class Faked>
   static HWY_INLINE int64_t each(const BFloat16* x, BFloat16* y, int64_t count, const Faked& faked) {
-    const hn::Repartition<uint16_t, Words> halves;
+    const HalfWords halves;
     int64_t i = 0;
     for (; i + 2 * width() <= count; i += 2 * width()) {
       const auto pairs = hn::BitCast(Words(), hn::LoadU(halves, reinterpret_cast<const uint16_t*>(x + i)));
+      hwy::Prefetch(x + i + kAhead);
       hn::StoreU(hn::BitCast(halves, faked(pairs)), halves, reinterpret_cast<uint16_t*>(y + i));
     }
     return i;
@@ -138,13 +146,19 @@ struct Pairs<kScaling, BFloat16> {
     return hn::ConcatLowerLower(Floats(), fill(factors[1]), fill(factors[0]));
   }
 
-  HWY_INLINE Pair of_blocks(Pair pairs, Lanes by, Lanes back) const {
-    if constexpr (kScaling == quant::Scaling::kPowersOfTwo)
-      if (integer)
-        return integers<true>(
-            pairs, [&](Lanes value) HWY_ATTR { return hn::Mul(value, by); },
-            [&](Lanes value) HWY_ATTR { return hn::Mul(value, back); });
-    return floats(pairs, by, back);
+  // Powers of two move the steps instead of the elements. None is beyond the largest: the power is found so.
+  HWY_INLINE void fake_scaled(const BFloat16* x, BFloat16* y, int64_t count, Lanes power) const {
+    if (integer) {
+      const Lanes moved = hn::Mul(high, power);
+      each(x, y, count, [&](auto pairs) HWY_ATTR {
+        return integers<true>(pairs, [&](Lanes value) HWY_ATTR { return nearest_step(value, moved); });
+      });
+    } else {
+      const auto least = hn::BitCast(Words(), hn::Mul(hn::BitCast(Floats(), steps.least), power));
+      each(x, y, count, [&](auto pairs) HWY_ATTR {
+        return floats<true>(pairs, [&](Lanes value) HWY_ATTR { return steps.nearest(value, least); });
+      });
+    }
   }
 
   // The words of what is in even and in odd places. `kExact`: these are bfloat16; otherwise they are rounded
@@ -152,39 +166,35 @@ struct Pairs<kScaling, BFloat16> {
   template <bool kExact>
   static HWY_INLINE Pair joined(Lanes even, Lanes odd) {
     const Words words;
+    const HalfWords halves;
     const auto low = hn::BitCast(words, even), high = hn::BitCast(words, odd);
     if constexpr (kExact) return hn::Or(hn::ShiftRight<16>(low), high);
-    return hn::Or(hn::ShiftRight<16>(nearest(low)), hn::And(nearest(high), hn::Set(words, 0xFFFF0000)));
-  }
-  static HWY_INLINE Pair nearest(Pair bits) {
-    const Words words;
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1));
-    return hn::Add(bits, hn::Add(odd, hn::Set(words, 0x7FFF)));
+    const auto upper = hn::OddEven(hn::BitCast(halves, high), hn::BitCast(halves, hn::ShiftRight<16>(low))),
+               lower = hn::OddEven(hn::BitCast(halves, hn::ShiftLeft<16>(high)), hn::BitCast(halves, low));
+    // The upper bit of the mean is the carry of the sum: of what is cut off, 0x7FFF and the last bit that
+    // stays.
+    const auto limit = hn::OrAnd(hn::Set(halves, 0x7FFE), upper, hn::Set(halves, 1));
+    return hn::BitCast(words, hn::Add(upper, hn::ShiftRight<15>(hn::AverageRound(lower, limit))));
   }
 
   // An addition rounds both signs, and there is one zero.
-  template <bool kExact, class By, class Back>
-  HWY_INLINE Pair integers(Pair pairs, const By& by, const Back& back) const {
-    const auto faked = [&](Pair bits) HWY_ATTR {
-      const Lanes clipped = at_least(lowest, at_most(largest, by(hn::BitCast(Floats(), bits))));
-      return back(hn::Sub(hn::Add(clipped, high), high));
-    };
-    return joined<kExact>(faked(hn::ShiftLeft<16>(pairs)),
-                          faked(hn::And(pairs, hn::Set(Words(), 0xFFFF0000))));
+  static HWY_INLINE Lanes nearest_step(Lanes value, Lanes high) {
+    return hn::Sub(hn::Add(value, high), high);
+  }
+  template <bool kExact, class Faked>
+  static HWY_INLINE Pair integers(Pair pairs, const Faked& faked) {
+    return joined<kExact>(faked(hn::BitCast(Floats(), hn::ShiftLeft<16>(pairs))),
+                          faked(hn::BitCast(Floats(), hn::And(pairs, hn::Set(Words(), 0xFFFF0000)))));
   }
 
   // Magnitudes are rounded.
-  HWY_INLINE Pair floats(Pair pairs, Lanes by, Lanes back) const {
+  template <bool kExact, class Faked>
+  static HWY_INLINE Pair floats(Pair pairs, const Faked& faked) {
     const Words words;
-    const auto faked = [&](Pair bits) HWY_ATTR {
-      const Lanes scaled = hn::Mul(hn::BitCast(Floats(), bits), by);
-      return hn::Mul(steps(at_most(largest, scaled)), back);
-    };
-    const auto signs = hn::And(pairs, hn::Set(words, 0x80008000));
-    const Lanes even = faked(hn::ShiftLeft<16>(hn::And(pairs, hn::Set(words, 0x7FFF)))),
-                odd = faked(hn::And(pairs, hn::Set(words, 0x7FFF0000)));
-    // Products with powers of two are bfloat16.
-    return hn::Or(joined<kScaling == quant::Scaling::kPowersOfTwo>(even, odd), signs);
+    const auto even = hn::ShiftLeft<16>(hn::And(pairs, hn::Set(words, 0x7FFF))),
+               odd = hn::And(pairs, hn::Set(words, 0x7FFF0000));
+    return hn::OrAnd(joined<kExact>(faked(hn::BitCast(Floats(), even)), faked(hn::BitCast(Floats(), odd))),
+                     pairs, hn::Set(words, 0x80008000));
   }
 
   Steps steps;

@@ -59,19 +59,20 @@ TEST(FakeQuantizeExactly, QuotientsAreThoseOfDivision) {
   compare_with_codes("int8", quant::format_named("int8"), tensor_of(values, shape, DType::kBF16), amax);
 }
 
-// A kernel that compares elements with limits must have each limit exactly: blocks of E2M1 with all numbers
-// of bfloat16 between 0.2 and 6 of their scale, for scales with each mantissa of E4M3 times many of the
-// matrix.
+// A kernel that compares elements with limits, or moves the steps of a block, must have each limit exactly:
+// blocks with all numbers of bfloat16 between a small one, which becomes 0, and the largest element times
+// their scale. Scales of NVFP4 have each mantissa of E4M3, times many of the matrix; others are powers of
+// two.
 TEST(FakeQuantizeExactly, EveryNumberOfBFloat16HasTheBitsOfDecodedCodes) {
   std::vector<float> amaxes{1, 0.7109375f, 1.9921875f, 448 * 6, 1e-6f, 1e4f, 448 * 6 * 1.00390625f};
   for (const double value : normal(13, {40})) amaxes.push_back(static_cast<float>(std::fabs(value)));
   const auto nearest_bits = [](float value) { return (std::bit_cast<uint32_t>(value) + 0x8000) >> 16; };
-  const auto compare = [&](const char* name, float amax, const std::vector<float>& scales) {
+  const auto compare = [&](const char* name, float amax, float least, const std::vector<float>& scales) {
     const Format format = quant::format_named(name);
     std::vector<uint32_t> bits;
     for (const float scale : scales) {
-      const uint32_t largest = nearest_bits(6 * scale);
-      for (uint32_t next = nearest_bits(0.2f * scale); next < largest;) {
+      const uint32_t largest = nearest_bits(format.element.largest * scale);
+      for (uint32_t next = nearest_bits(least * scale); next < largest;) {
         bits.push_back(largest);
         for (int i = 1; i < format.block; ++i) bits.push_back(std::min(next++, largest) | (i % 2 << 15));
       }
@@ -87,9 +88,13 @@ TEST(FakeQuantizeExactly, EveryNumberOfBFloat16HasTheBitsOfDecodedCodes) {
     std::vector<float> scales;
     for (int i = 8; i < 16; ++i)
       scales.push_back(std::ldexp(static_cast<float>(i), i * 7 % 13 - 11) * quant::global_scale(amax));
-    compare("nvfp4", amax, scales);
+    compare("nvfp4", amax, 0.2f, scales);
   }
-  compare("mxfp4", 1, {0x1p-80f, 0x1p-3f, 1, 0x1p70f});
+  const std::vector<float> powers{0x1p-90f, 0x1p-80f, 0x1p-3f, 1, 0x1p70f, 0x1p90f};
+  compare("mxfp4", 1, 0.2f, powers);
+  compare("mxfp6", 1, 0x1p-6f, powers);
+  compare("mxfp8", 1, 0x1p-11f, powers);
+  compare("mxint8", 1, 0x1p-8f, powers);
 }
 
 }  // namespace

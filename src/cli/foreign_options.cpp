@@ -48,4 +48,10 @@ std::string meant_option(const std::string& given, const std::vector<std::string
   return nearest.empty() ? "" : "--" + nearest;
 }
 
+std::string other_command(const std::string& command, const std::string& option) {
+  const bool many = option == "--out" || option == "--output" || option == "--samples";
+  if (command != "generate" || !many) return "";
+  return "'temper batch MODEL FILE.jsonl --out OUT.jsonl' answers all prompts of a file";
+}
+
 }  // namespace temper::cli

@@ -192,6 +192,8 @@ std::string explain(const CLI::App& app, int argc, char** argv, const CLI::Parse
     const std::string given = argv[i], name = given.substr(0, given.find('='));
     if (!given.starts_with("--") || std::find(options.begin(), options.end(), name) != options.end())
       continue;
+    if (const std::string other = other_command(command.get_name(), name); !other.empty())
+      return fmt::format("unknown option '{}'; {}", name, other);
     const std::string meant = meant_option(given, options);
     return meant.empty() ? fmt::format("unknown option '{}'; {}", name, help)
                          : fmt::format("unknown option '{}'; did you mean '{}'?", name, meant);

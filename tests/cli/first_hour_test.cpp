@@ -63,6 +63,9 @@ TEST_F(Cli, OptionsOfOthersAreAnswered) {
   const std::string model = folder() + "/model";
   expect_refused("generate " + model + " -p x --max-tokens 4", 2,
                  "unknown option '--max-tokens'; did you mean '--max-new-tokens'?");
+  expect_refused("generate rows.jsonl --out answers.jsonl", 2,
+                 "unknown option '--out'; 'temper batch MODEL FILE.jsonl --out OUT.jsonl' answers all "
+                 "prompts of a file");
   expect_refused("chat " + model + " --temp=1", 2, "did you mean '--temperature'?");
   expect_refused("generate " + model + " -p x --top_k 4", 2, "did you mean '--top-k'?");
   expect_refused("generate " + model + " -p x -p y", 2, "option --prompt is given twice; give it once");

@@ -145,7 +145,10 @@ std::vector<data::PackedRow> Learner::shared_rows(
 
 void Learner::read_batch() {
   const trace::Span span("data");
-  if (!begun_) last_report_ = seconds_now();
+  if (!begun_) {
+    last_report_ = seconds_now();
+    last_rollouts_ = setup_->phases->rollout_seconds();
+  }
   const double waited = batches_->seconds_waited();
   const Json before = objective_ && is_root() ? batches_->state() : Json();
   data::Batch batch = batches_->next();
@@ -194,6 +197,9 @@ std::optional<Learner::Report> Learner::report(double peak_flops) {
   state_.last_loss = report.result.loss;
   const double now = seconds_now();
   report.seconds = now - std::exchange(last_report_, now);
+  const double rollouts = setup_->phases->rollout_seconds();
+  const double rolled = rollouts - std::exchange(last_rollouts_, rollouts);
+  if (setup_->phases->has_rollouts()) report.update_seconds = report.seconds - rolled;
   state_.train_seconds += report.seconds;
   report.train_seconds = state_.train_seconds;
   write_metrics(report, peak_flops);

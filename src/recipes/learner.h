@@ -64,8 +64,9 @@ class Learner {
     training::StepResult result;
     int64_t step = 0, total_steps = 0;
     double lr = 0, data_wait = 0;
-    double seconds = 0, train_seconds = 0;  // since the step before, and of all steps
-    Json::Object values = {};               // of its rows
+    double seconds = 0, train_seconds = 0;      // since the step before, and of all steps
+    std::optional<double> update_seconds = {};  // without rollouts, where there are any
+    Json::Object values = {};                   // of its rows
     reports::TensorBoardWriter::Scalars scalars = {};
   };
   std::optional<Report> report(double peak_flops);
@@ -184,6 +185,7 @@ class Learner {
   data::Batch batch_;
   std::optional<Json> refused_at_;  // the data's state before a batch that the objective refused
   double data_wait_ = 0, last_report_ = 0;
+  double last_rollouts_ = 0;  // Phases::rollout_seconds at the last report
   std::optional<Begun> begun_;
   std::vector<data::PackedRow> eval_rows_;
   std::vector<Answer> answers_;

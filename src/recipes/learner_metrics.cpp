@@ -50,6 +50,8 @@ void add_policy(const std::optional<training::PolicyResult>& found, Json::Object
       {"ratio", sums.ratio / tokens},
       {"clipped_low", static_cast<double>(sums.clipped_low) / tokens},
       {"clipped_high", static_cast<double>(sums.clipped_high) / tokens},
+      {"dual_clipped", static_cast<double>(sums.dual_clipped) / tokens},
+      {"corrected", static_cast<double>(sums.corrected) / tokens},
       {"log_prob_gap", sums.log_prob_gap / tokens},
       {"log_prob_gap_largest", sums.largest_gap}};
   for (const auto& [name, value] : all) {
@@ -95,6 +97,13 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
                                               {"train/grad_norm", result.grad_norm},
                                               {"train/data_wait_seconds", report.data_wait},
                                               {"train/tokens_per_second", speed}};
+  if (report.update_seconds) {
+    const double update_speed = static_cast<double>(result.tokens) / *report.update_seconds;
+    values.emplace_back("update_seconds", *report.update_seconds);
+    values.emplace_back("update_tokens_per_second", update_speed);
+    scalars.emplace_back("train/update_seconds", *report.update_seconds);
+    scalars.emplace_back("train/update_tokens_per_second", update_speed);
+  }
   if (config_.train.z_loss > 0) {
     values.emplace_back("z_loss", result.z_loss);
     scalars.emplace_back("train/z_loss", result.z_loss);

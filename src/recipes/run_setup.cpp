@@ -75,6 +75,7 @@ HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware
 RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collectives::Group& group)
     : config(prepared(with_own_gpu(given, group))),
       facts(checked_facts(config, hardware)),
+      phases(std::make_unique<Phases>(facts.device)),
       mesh(mesh_of(config, group.size())),
       on_devices_(collectives::device_group(group, facts.device)),
       ranks(on_devices_ ? *on_devices_ : group),
@@ -161,7 +162,7 @@ training::TrainerOptions trainer_options(const RunConfig& config, const layers::
 }
 
 int64_t RunSetup::peak_memory() const {
-  return facts.device.type == DeviceType::kCpu ? peak_resident_bytes() : pool(facts.device).peak_held();
+  return facts.device.type == DeviceType::kCpu ? peak_resident_bytes() : phases->peak_held();
 }
 
 models::BuildOptions build_options(const RunConfig& config, const HardwareFacts& facts,

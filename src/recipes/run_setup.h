@@ -5,6 +5,7 @@
 
 #include "models/model.h"
 #include "recipes/mesh_groups.h"
+#include "recipes/phases.h"
 #include "recipes/run_config.h"
 #include "rollout/text_model.h"
 #include "training/trainer.h"
@@ -39,7 +40,8 @@ struct RunSetup {
 
   RunConfig config;
   HardwareFacts facts;
-  Mesh mesh;  // of the ranks
+  const std::unique_ptr<Phases> phases;  // of the device's time and memory
+  Mesh mesh;                             // of the ranks
 
  private:
   std::unique_ptr<collectives::Group> on_devices_;  // null: the ranks' own network serves their devices

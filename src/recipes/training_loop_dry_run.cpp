@@ -74,8 +74,7 @@ void TrainingLoop::check(const ops::Preferences& preferred, const RunMemory& pla
 
 void TrainingLoop::explain_memory(const RunMemory& plan) const {
   if (!options_.explain_memory) return;
-  const Pool& memory = pool(setup_.facts.device);
-  log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
+  log_info(memory_table(setup_.phases->usage(), setup_.phases->peak_live(), &plan));
   if (const std::string chunk = describe_chunk(setup_.config); !chunk.empty()) log_info(chunk);
 }
 

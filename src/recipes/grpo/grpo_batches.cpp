@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "device/transfer.h"
 #include "losses/spread.h"
 #include "models/adapter.h"
 #include "recipes/step_deadline.h"
@@ -114,6 +115,7 @@ data::Batch GrpoBatches::next() {
 // Dynamic sampling (Yu et al., "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", 2025): asks
 // more prompts until enough groups have answers that differ in what they are worth.
 void GrpoBatches::roll() {
+  synchronize(setup_.facts.device);  // the updates before it take no time of the rollout
   const double start = seconds_now();
   rollout_ = next_rollout_;
   // Answers are taken over where they would be the same again.
@@ -127,6 +129,7 @@ void GrpoBatches::roll() {
   groups_.clear();
   if (apart_) apart_->sync();
   training::RolloutTurn turn(trained_, keys_.sleep);
+  setup_.phases->begin_rollout();
   // Ranks wait for each other's answers, and for verdicts, longer than for an update.
   setup_.ranks.set_deadline(StepDeadline::kLong);
   for (int64_t asked = 0; std::ssize(groups_) < keys_.prompts_per_rollout; ++report_.rounds) {
@@ -143,6 +146,7 @@ void GrpoBatches::roll() {
     asked += count;
     keep(round);
   }
+  report_.memory = setup_.phases->end_rollout();
   turn.wake();
   report_.sum_over(ranks());
   if (report_.judged == 0)
@@ -155,7 +159,7 @@ void GrpoBatches::roll() {
   make_updates();
   journal_.sync();
   resumes_ = false;
-  report_.seconds = seconds_now() - start;
+  setup_.phases->add_rollout_seconds(seconds_now() - start);
 }
 
 GrpoBatches::Round GrpoBatches::ask(int64_t first_group, int64_t count) {
@@ -271,6 +275,9 @@ std::string GrpoBatches::describe_counts() const {
 }
 
 void GrpoBatches::add_metrics(Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const {
+  const int64_t bytes = setup_.phases->update_bytes();
+  values.emplace_back("update_peak_memory_bytes", bytes);
+  scalars.emplace_back("train/update_peak_memory_bytes", static_cast<double>(bytes));
   if (critic_) critic_report_.write(values, scalars);
   if (update_ != 1) return;  // once for each rollout
   report_.write(answers_.reward_names(), "", "train/", values, scalars);
@@ -289,8 +296,10 @@ std::optional<BatchSource::Judged> GrpoBatches::evaluate() {
   RolloutReport report;
   if (apart_) apart_->sync();
   training::RolloutTurn turn(trained_, keys_.sleep);
+  setup_.phases->begin_rollout();
   std::vector<SampledAnswer> samples =
       answers_.ask(*data_.eval, asked, (count + step - 1) / step, {}, [](const SampledAnswer&, size_t) {});
+  report.memory = setup_.phases->end_rollout();
   turn.wake();
   share(samples, [&](const SampledAnswer& sample) -> const Prompt& {
     return prompts[static_cast<size_t>((sample.group - askers().rank()) / step)];

@@ -93,6 +93,7 @@ void RolloutReport::write(const std::vector<std::string>& reward_names, std::str
   if (turns > answers) add("turns", by(turns, answers));
   add("rollout_seconds", generating);
   add("rollout_tokens_per_second", by(sampled, generating));
+  add("rollout_peak_memory_bytes", static_cast<double>(memory));
   add("prompt_tokens_found", found);
   add("reward_seconds", judging);
   if (groups == 0) return;

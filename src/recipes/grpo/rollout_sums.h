@@ -21,7 +21,8 @@ struct RolloutReport {
   double generating = 0, judging = 0;           // seconds; of the slowest rank
 
   int64_t groups = 0, groups_without_spread = 0, rounds = 0;  // of a rollout
-  double scoring = 0, seconds = 0;
+  double scoring = 0;                                         // seconds
+  int64_t memory = 0;  // bytes of this rank's device in use at most, while answers were sampled and judged
 
   void add(const std::vector<SampledAnswer>& samples);
   void add(const Answers::Counts& counts);

@@ -81,7 +81,8 @@ std::string usage_of(const CLI::App& app) {
   return parent == nullptr ? app.get_name() : fmt::format("{} {}", usage_of(*parent), app.get_name());
 }
 
-// One line an option, and an example: a screen of 80 columns.
+// One line an option, and an example: a screen of 80 columns and 24 lines, where a blank line may have no
+// place.
 std::string help_of(const CLI::App& app, const std::vector<HelpLine>& positionals,
                     const std::vector<HelpLine>& options) {
   std::string usage = usage_of(app), lines;
@@ -95,7 +96,9 @@ std::string help_of(const CLI::App& app, const std::vector<HelpLine>& positional
   for (const HelpLine& line : options) add(line);
   const std::string example =
       app.get_footer().empty() ? "" : fmt::format("\nExample: {}\n", app.get_footer());
-  return fmt::format("{}\n  {} [OPTIONS]\n\n{}{}", app.get_description(), usage, lines, example);
+  const std::string help = fmt::format("{}{}", lines, example);
+  const char* const space = std::ranges::count(help, '\n') > 24 - 3 ? "" : "\n";
+  return fmt::format("{}\n  {} [OPTIONS]\n{}{}", app.get_description(), usage, space, help);
 }
 
 // The sub-command of that name, or null.

@@ -9,7 +9,7 @@ void SamplingArguments::declare(Options& options) {
   options.option("-t,--temperature", temperature, "Sample at this temperature; 0 is greedy.");
   options.option("--top-k", top_k, "Sample from the N likeliest tokens; 0 is from all.");
   options.option("--top-p", top_p, "Sample from the likeliest tokens that make up X.");
-  options.option("--min-p", min_p, "Sample from tokens at least X times as likely as the likeliest.");
+  options.option("--min-p", min_p, "Leave out tokens below X times the likeliest one.");
   options.option("--repetition-penalty", repetition_penalty, "Above 1 makes tokens seen before less likely.");
   options.option("-n,--max-new-tokens", max_new_tokens, "Stop after N new tokens.");
   options.option("--seed", seed, "The seed of the random numbers. Omitted: 0.");

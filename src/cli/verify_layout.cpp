@@ -20,8 +20,8 @@ Trains a copy of the run's model of two layers (one of each kind), or the run's
 adapters of it, by the run's recipe, on one rank, and as N ranks divide the work
 by the group parallel, on this machine's processor. Compares losses, every
 gradient before clipping, their norms and weights; the exit code is 1 where they
-differ by more than rounding. Quantizers (quantize) are left out: a difference in
-the last bit may choose another code.
+differ by more than rounding. Quantizers are left out: a difference in the last
+bit may choose another code.
 
   --ranks N      the number of ranks (2)
   --updates N    the number of updates (3)

@@ -10,17 +10,6 @@ namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 60;  // so that no sum overflows
 
-// How many of `runs` are as long as the first one and as far apart as the first two.
-size_t count_alike(std::span<const Slice> runs) {
-  if (runs.size() < 2) return runs.size();
-  const int64_t stride = runs[1].whole - runs[0].whole;
-  size_t alike = 1;
-  while (alike < runs.size() && runs[alike].count == runs[0].count &&
-         runs[alike].whole - runs[alike - 1].whole == stride)
-    ++alike;
-  return alike;
-}
-
 // first, count, stride, times
 std::vector<int64_t> numbers_of(const Json& value) {
   std::vector<int64_t> numbers;
@@ -34,17 +23,30 @@ std::vector<int64_t> numbers_of(const Json& value) {
 
 }  // namespace
 
+std::vector<Columns> columns_of(std::span<const Slice> runs) {
+  std::vector<Columns> all;
+  for (const Slice& run : runs) {
+    if (!all.empty() && run.count == all.back().first.count) {
+      Columns& last = all.back();
+      const int64_t distance = last.times == 1 ? run.whole - last.first.whole : last.distance;
+      if (run.whole == last.first.whole + last.times * distance) {
+        last.distance = distance;
+        ++last.times;
+        continue;
+      }
+    }
+    all.push_back({run});
+  }
+  return all;
+}
+
 std::string format_elements(const Shape& whole, std::span<const Slice> runs) {
   std::vector<int64_t> shape;
   for (int d = 0; d < whole.ndim(); ++d) shape.push_back(whole[d]);
   std::vector<std::string> parts;
-  while (!runs.empty()) {
-    const size_t alike = count_alike(runs);
-    const auto& [first, own, count] = runs[0];
-    parts.push_back(alike < 2 ? fmt::format("[{},{}]", first, count)
-                              : fmt::format("[{},{},{},{}]", first, count, runs[1].whole - first, alike));
-    runs = runs.subspan(alike);
-  }
+  for (const auto& [run, distance, times] : columns_of(runs))
+    parts.push_back(times < 2 ? fmt::format("[{},{}]", run.whole, run.count)
+                              : fmt::format("[{},{},{},{}]", run.whole, run.count, distance, times));
   return fmt::format(R"({{"shape":[{}],"runs":[{}]}})", fmt::join(shape, ","), fmt::join(parts, ","));
 }
 

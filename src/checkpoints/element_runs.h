@@ -18,7 +18,15 @@ struct HeldElements {
   std::vector<Slice> runs;  // `own` counts the elements of the file's tensor
 };
 
-// The runs are in the order of the file's tensor and leave no hole there.
+// Runs as long as the first one, each so far behind the one before: what a rank has of the columns of a
+// matrix.
+struct Columns {
+  Slice first;
+  int64_t distance = 0, times = 1;
+};
+// Runs are in the order of the file's tensor and leave no hole there, here and below.
+std::vector<Columns> columns_of(std::span<const Slice> runs);
+
 std::string format_elements(const Shape& whole, std::span<const Slice> runs);
 
 // The reverse, of a file's tensor of so many elements. An Error, without its place, for text that is not of

@@ -32,7 +32,7 @@ void copy_range(const Tensor& view, int dim, int64_t begin, const Tensor& values
 }
 
 // Some rows of columns to their places in a row of elements. The last row of a matrix need not be whole.
-void copy_columns(const Tensor& all, const Columns& columns, int64_t row, int64_t rows,
+void copy_columns(const Tensor& all, const checkpoints::Columns& columns, int64_t row, int64_t rows,
                   const Tensor& values) {
   const int64_t count = columns.first.count, begin = columns.first.whole + row * columns.distance;
   const Tensor from = values.narrow(0, columns.first.own + row * count, rows * count);
@@ -51,25 +51,6 @@ int64_t width_of(const Shape& shape) {
 }
 
 }  // namespace
-
-std::vector<Columns> columns_of(const std::vector<Slice>& runs) {
-  std::vector<Columns> columns;
-  for (const Slice& run : runs) {
-    if (!columns.empty()) {
-      Columns& last = columns.back();
-      const int64_t distance = last.times == 1 ? run.whole - last.first.whole : last.distance;
-      if (run.count == last.first.count && distance >= run.count &&
-          run.whole == last.first.whole + last.times * distance &&
-          run.own == last.first.own + last.times * run.count) {
-        last.distance = distance;
-        ++last.times;
-        continue;
-      }
-    }
-    columns.push_back({run, run.count, 1});
-  }
-  return columns;
-}
 
 Loading loading_for(std::string_view hardware) {
   return hardware == hardware::kNpu ? Loading::kDirect : Loading::kStaged;
@@ -109,8 +90,8 @@ void IncomingWeights::take(const std::string& name, const checkpoints::HeldEleme
          parameters_.spec(target.parameter).name);
   forms_[target.parameter] = form;
   Coverage& coverage = came_.try_emplace(key, width_of(target.shape)).first->second;
-  const std::vector<Columns> columns = columns_of(elements.runs);
-  for (const Columns& each : columns)
+  const std::vector<checkpoints::Columns> columns = checkpoints::columns_of(elements.runs);
+  for (const checkpoints::Columns& each : columns)
     coverage.add(name, each.first.whole, each.first.count, each.distance, each.times);
   scatter(target, columns, values);
   elements_[target.parameter] += values.numel();
@@ -127,13 +108,13 @@ Tensor IncomingWeights::destination(size_t parameter) {
 }
 
 // What is converted on its way to another device takes memory there and back: no more at once than came.
-void IncomingWeights::scatter(const Target& target, const std::vector<Columns>& columns,
+void IncomingWeights::scatter(const Target& target, const std::vector<checkpoints::Columns>& columns,
                               const Tensor& values) {
   const auto& [a, b, c, d] = target.order;
   const Tensor all = destination(target.parameter).narrow(0, target.first, target.shape.numel());
   const Tensor view = target.order.is_same() ? all : all.reshape({a, d, c, b}).transpose(1, 3);
   const int64_t most = std::max<int64_t>(1, values.bytes() / size_of(all.dtype()));
-  for (const Columns& each : columns) {
+  for (const checkpoints::Columns& each : columns) {
     const auto& [whole, own, count] = each.first;
     if (target.order.is_same() && each.times > 1 && count <= most) {
       const int64_t rows = most / count;

@@ -23,14 +23,6 @@ enum class Loading {
 // a second copy of the weights; all others collect them first.
 Loading loading_for(std::string_view hardware);
 
-// Runs of one length at one distance, whose own elements lie one after the other: what a rank has of the
-// columns of a matrix.
-struct Columns {
-  Slice first;
-  int64_t distance = 0, times = 1;
-};
-std::vector<Columns> columns_of(const std::vector<Slice>& runs);
-
 // New values for all parameters of a store, which come in pieces, in the dtypes of the store and on its
 // device.
 class IncomingWeights {
@@ -57,7 +49,7 @@ class IncomingWeights {
 
  private:
   Tensor destination(size_t parameter);  // [elements of the parameter]
-  void scatter(const Target& target, const std::vector<Columns>& columns, const Tensor& values);
+  void scatter(const Target& target, const std::vector<checkpoints::Columns>& columns, const Tensor& values);
 
   layers::ParameterStore& parameters_;
   const Loading loading_;

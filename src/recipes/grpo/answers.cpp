@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "collectives/at_root.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "rollout/batch_invariant.h"
 #include "rollout/finish.h"
@@ -150,13 +151,10 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
 
 // What one rank alone has met with ends the run on all of them, which then save what was learnt before.
 void Answers::fail_together(const std::optional<Error>& failure) const {
-  std::string own;
-  if (failure) own = fmt::format("{} {}", static_cast<int>(failure->kind()), failure->what());
-  for (const std::string& text : setup_.ranks.gather_objects("answers that cannot be had", std::move(own))) {
-    if (text.empty()) continue;
-    const size_t space = text.find(' ');
-    throw Error(text.substr(space + 1), static_cast<ErrorKind>(std::stoi(text.substr(0, space))));
-  }
+  collectives::made_at_each(setup_.ranks, "answers that cannot be had", [&] {
+    if (failure) throw Error(*failure);
+    return std::string();
+  });
 }
 
 // Asks for the next turn behind what the passage has.

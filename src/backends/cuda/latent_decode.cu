@@ -2,10 +2,9 @@
 // cut into splits of its positions, each row for several heads (attend); what the splits found is merged in their
 // order and expanded to the head's values (expand). All depends on the sequence's length alone, so that a sequence's
 // results have the same bits whatever others are beside it, and wherever its pages lie.
-#include <bit>
-
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/latent_decode.h"
+#include "backends/cuda/page_shift.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::backends {
@@ -253,11 +252,6 @@ struct Scratch {
   Tensor latent, weight, absorbed, partial, pages;
 };
 
-int shift_of(int64_t page_tokens) {
-  const auto size = static_cast<uint64_t>(page_tokens);
-  return std::has_single_bit(size) ? std::countr_zero(size) : -1;
-}
-
 template <class T>
 LatentArguments<T> arguments_of(const LatentDecode& op, const Scratch& scratch, const Tensor& y) {
   const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
@@ -282,7 +276,7 @@ LatentArguments<T> arguments_of(const LatentDecode& op, const Scratch& scratch, 
           number(op.capacity()),
           number(op.is_paged() ? scratch.pages.dim(1) : 0),
           number(op.cache.dim(1)),
-          shift_of(op.cache.dim(1)),
+          page_shift_of(op.cache.dim(1)),
           number(scratch.partial.dim(2)),
           op.scale * kLog2E,
           op.update_scale};

@@ -3,10 +3,10 @@
 #include "backends/cuda/paged_attention.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "backends/cuda/cuda.h"
+#include "backends/cuda/page_shift.h"
 #include "backends/gpu/attention_operands.h"
 #include "tensor/host_inputs.h"
 
@@ -85,11 +85,6 @@ PagedPlan<Entry> bring(const char* kind, int64_t most, const Planned& p, std::ve
   return {static_cast<const std::byte*>(memory.raw()), static_cast<int>(most)};
 }
 
-int shift_of(int64_t page_tokens) {
-  const auto size = static_cast<uint64_t>(page_tokens);
-  return std::has_single_bit(size) ? std::countr_zero(size) : -1;
-}
-
 bool have_one_token(const PagedSequences& sequences) {
   for (int64_t s = 0; s < sequences.count(); ++s)
     if (sequences.added(s) != 1) return false;
@@ -123,7 +118,7 @@ Tensor forward(const PagedAttention& op) {
                                  static_cast<int>(op.keys.dim(1)),
                                  static_cast<int>(pages.dim(1)),
                                  static_cast<int>(op.window),
-                                 shift_of(op.keys.dim(1)),
+                                 page_shift_of(op.keys.dim(1)),
                                  op.scale * kLog2E};
   const bool one = have_one_token(op.sequences);
   take_for_granted(fmt::format("tokens of paged sequences {}", op.sequences.starts.raw()),

@@ -38,9 +38,8 @@ struct LatentDecode {
   PagedSequences sequences = {};
 
   bool is_paged() const { return sequences.pages.defined(); }
-  int64_t capacity() const {
-    return is_paged() ? sequences.pages.dim(1) * cache.dim(1) : cache.dim(1);
-  }  // of a sequence
+  // Of a sequence.
+  int64_t capacity() const { return is_paged() ? sequences.pages.dim(1) * cache.dim(1) : cache.dim(1); }
   int64_t rank() const { return weight.dim(1); }
   int64_t nope_dim() const { return q.dim(2) - (cache.dim(2) - rank()); }
   int64_t value_dim() const { return weight.dim(0) / q.dim(1) - nope_dim(); }

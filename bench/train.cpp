@@ -33,6 +33,7 @@
 #include "base/pinning.h"
 #include "bench/arguments.h"
 #include "bench/machine_peak.h"
+#include "bench/ranks.h"
 #include "bench/shapes.h"
 #include "bench/training_rows.h"
 #include "collectives/device_group.h"
@@ -41,7 +42,6 @@
 #include "device/transfer.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
-#include "recipes/mesh.h"
 #include "recipes/mesh_groups.h"
 #include "reports/profile.h"
 #include "training/adapter_trainer.h"
@@ -74,9 +74,7 @@ Mesh mesh_of(const Options& options, int ranks) {
   recipes::RunConfig config;
   if (options.shard) config.parallel.shard = "auto";
   config.parallel.shard_level = options.shard_level;
-  config.parallel.tensor = std::to_string(options.tensor);
-  config.parallel.expert = std::to_string(options.expert);
-  return recipes::mesh_of(config, ranks);
+  return mesh_of_ranks(config, options.tensor, options.expert, ranks);
 }
 
 layers::QuantizeOptions quantizers_of(const Options& options) {
@@ -252,10 +250,7 @@ int run(const Options& options, collectives::Group& hosts) {
   models::BuildOptions build;
   build.dtype = options.dtype;
   build.base_dtype = options.base_dtype;
-  const std::string own = hosts.is_alone() || options.device != "cuda"
-                              ? options.device
-                              : fmt::format("cuda:{}", hosts.on_machine().place);
-  build.facts = detect_hardware(own);
+  build.facts = hardware_of_rank(options.device, hosts);
   const auto on_devices = collectives::device_group(hosts, build.facts.device);
   collectives::Group& ranks = on_devices ? *on_devices : hosts;
   if (!options.float32_state) build.format = {false, options.dtype, options.dtype};

@@ -17,6 +17,7 @@
 #include "base/files.h"
 #include "base/threads.h"
 #include "bench/arguments.h"
+#include "bench/ranks.h"
 #include "bench/shapes.h"
 #include "checkpoints/placed_tensors.h"
 #include "collectives/at_root.h"
@@ -28,8 +29,6 @@
 #include "exchange/receiver.h"
 #include "exchange/weight_sources.h"
 #include "layers/decoder.h"
-#include "recipes/mesh.h"
-#include "recipes/mesh_groups.h"
 
 namespace temper {
 namespace {
@@ -153,20 +152,11 @@ bool is_alike(const std::function<exchange::Sender()>& connect, const layers::Pa
   return alike;
 }
 
-Mesh mesh_of(const Options& options, int ranks) {
-  recipes::RunConfig config;
-  config.parallel.tensor = std::to_string(options.tensor);
-  config.parallel.expert = std::to_string(options.expert);
-  return recipes::mesh_of(config, ranks);
-}
-
 int run_sender(const Options& options, collectives::Group& hosts, const std::string& socket) {
-  const HardwareFacts facts = detect_hardware(hosts.is_alone() || options.device != "cuda"
-                                                  ? options.device
-                                                  : fmt::format("cuda:{}", hosts.on_machine().place));
+  const HardwareFacts facts = hardware_of_rank(options.device, hosts);
   const auto on_devices = collectives::device_group(hosts, facts.device);
   collectives::Group& ranks = on_devices ? *on_devices : hosts;
-  const Mesh mesh = mesh_of(options, ranks.size());
+  const Mesh mesh = mesh_of_ranks({}, options.tensor, options.expert, ranks.size());
   const auto own = store_of(options, 1, facts.device, mesh, ranks.rank());
   const layers::ParameterStore& store = *own;
   exchange::SendOptions send_options;

@@ -6,10 +6,10 @@
 
 #include "bench/arguments.h"
 #include "bench/gpu/timing.h"
+#include "bench/ranks.h"
 #include "collectives/device_group.h"
 #include "collectives/launch.h"
 #include "collectives/launched.h"
-#include "device/facts.h"
 
 namespace temper {
 namespace {
@@ -50,7 +50,7 @@ int run(int argc, char** argv) {
     if (!arguments.take("--width", width)) arguments.refuse();
   if (!collectives::launched()) fail("mpirun starts a rank for each GPU");
   collectives::launch("mpi", {}, [&](collectives::Group& hosts) {
-    const Device device = detect_hardware(fmt::format("cuda:{}", hosts.on_machine().place)).device;
+    const Device device = hardware_of_rank("cuda", hosts).device;
     const auto ranks = collectives::device_group(hosts, device);
     if (hosts.rank() == 0)
       std::printf("| collective | rows | MiB leave | us | GB/s |\n|---|---|---|---|---|\n");

@@ -40,6 +40,22 @@ TEST_F(GrpoCli, PhasesAreToldApart) {
   }
 }
 
+// Ratios are 1 in the first update after a rollout: the loss is the same, and only its gradient has another
+// part.
+TEST_F(GrpoCli, TheKlMayBeUnbiased) {
+  const std::string keys = "  updates_per_rollout: 2\n  beta: 5\n", flags = " --train.optimizer.lr 1e-2";
+  std::vector<std::vector<Json>> runs;
+  for (const char* more :
+       {"  kl: k3\n", "  kl: k3\n  unbiased_kl: true\n", "  kl: k1\n  unbiased_kl: true\n"})
+    runs.push_back(metrics(
+        trained(configuration("unbiased", keys + more), fmt::format("unbiased_{}", runs.size()), flags)));
+  EXPECT_EQ(number(runs[0][0], "loss"), number(runs[1][0], "loss"));
+  EXPECT_EQ(number(runs[0][0], "kl"), 0);
+  EXPECT_EQ(number(runs[0][0], "grad_norm"), number(runs[1][0], "grad_norm"));  // of a KL of 0
+  EXPECT_NE(number(runs[0][0], "grad_norm"), number(runs[2][0], "grad_norm"));  // k1 has a slope there
+  EXPECT_NE(number(runs[0][1], "loss"), number(runs[1][1], "loss"));
+}
+
 // Fractions of the sampled tokens.
 TEST_F(GrpoCli, WhatTheLossLimitsIsCounted) {
   const std::string keys = "  updates_per_rollout: 2\n  loss: dapo\n";

@@ -108,6 +108,7 @@ void register_grpo() {
                          {"grpo.max_new_tokens", {"max_completion_length", "max_response_length"}},
                          {"grpo.beta", {"kl_coef", "kl_loss_coef", "init_kl_coef"}},
                          {"grpo.epochs", {"num_iterations", "ppo_epochs"}},
+                         {"grpo.unbiased_kl", {"use_bias_correction_kl", "use_unbiased_kl"}},
                          {"grpo.critic.path", {"value_model_path", "critic_model"}},
                          {"grpo.critic.lambda", {"lam", "gae_lambda"}},
                          {"grpo.critic.clip", {"cliprange_value"}},

@@ -89,6 +89,10 @@ void describe_loss(config::Schema& s, GrpoKeys& c) {
   s.choice("kl_in", c.kl_in, {{"rewards", GrpoKeys::KlIn::kRewards}, {"loss", GrpoKeys::KlIn::kLoss}},
            "With loss ppo: whether the KL divergence lowers the rewards of tokens, or adds to the loss. "
            "Omitted: rewards.");
+  s.field(
+      "unbiased_kl", c.unbiased_kl,
+      "Multiply the KL divergence in the loss by the ratio of the token, and learn from the ratio, too: its "
+      "gradient is in the mean that of the divergence, also when answers are of an older policy.");
   s.field("reference", c.reference,
           "The folder of a model to stay close to. Omitted: the model as it was (without its adapter).")
       .path();
@@ -134,6 +138,26 @@ void describe_loss(config::Schema& s, GrpoKeys& c) {
           "Compute the prompt of answers to it once, as far as they fit a row.");
 }
 
+// Whether the estimate's gradient, as a part of the loss, is that of a divergence.
+void check_kl_in_loss(const GrpoKeys& c) {
+  const losses::PolicyPreset preset = c.preset();
+  const bool may_be_in_rewards = preset.source == losses::AdvantageSource::kGae;
+  if (preset.kl_in_rewards && c.unbiased_kl)
+    fail("[grpo.unbiased_kl] is true, but the KL divergence lowers rewards; {}",
+         may_be_in_rewards ? "set kl_in: loss, or leave it out" : "leave it out");
+  if (preset.policy.beta == 0) return;
+  if (c.unbiased_kl && preset.policy.kl == KlEstimator::kK2)
+    fail(
+        "[grpo.unbiased_kl] is true, but k2 has the gradient of the divergence only without the ratio; set "
+        "kl: "
+        "k1 or k3, or leave it out");
+  if (!c.unbiased_kl && preset.policy.kl == KlEstimator::kK1)
+    fail(
+        "[grpo.kl] k1 as a part of the loss has a gradient of 0 in the mean over what the policy samples, "
+        "and holds it nowhere; set k2 or k3, or unbiased_kl: true{}",
+        may_be_in_rewards ? ", or kl_in: rewards" : "");
+}
+
 void refuse_unread(const GrpoKeys& c) {
   const losses::PolicyPreset preset = losses::policy_preset(c.loss);
   const auto refuse = [&](bool set, bool read, std::string_view key, std::string_view why) {
@@ -153,14 +177,10 @@ void refuse_unread(const GrpoKeys& c) {
   const std::string_view unused = "beta is 0 and nothing is compared with a reference";
   for (const auto& [set, key] : {std::pair{c.kl.has_value(), "kl"},
                                  {c.kl_in.has_value(), "kl_in"},
+                                 {c.unbiased_kl, "unbiased_kl"},
                                  {!c.reference.empty(), "reference"}})
     refuse(set, c.kl_factor() > 0, key, unused);
-  if (const losses::Policy policy = c.preset().policy; policy.beta > 0 && policy.kl == KlEstimator::kK1)
-    fail(
-        "[grpo.kl] k1 as a part of the loss has a gradient of 0 in the mean over what the policy samples, "
-        "and "
-        "holds it nowhere; set k2 or k3{}",
-        learns_values ? ", or kl_in: rewards" : "");
+  check_kl_in_loss(c);
   if (std::find(c.stop.begin(), c.stop.end(), "") != c.stop.end())
     fail("[grpo.stop] has an empty text, which would end every answer at its first token; leave it out");
   refuse(c.most_rounds != GrpoKeys().most_rounds, c.dynamic_sampling, "most_rounds",
@@ -255,6 +275,7 @@ losses::PolicyPreset GrpoKeys::preset() const {
   if (kl_in) preset.kl_in_rewards = *kl_in == KlIn::kRewards;
   p.beta = preset.kl_in_rewards ? 0 : kl_factor();
   p.kl = kl.value_or(p.kl);
+  p.unbiased_kl = unbiased_kl;
   p.clip_low = clip_low.value_or(p.clip_low);
   p.clip_high = clip_high.value_or(p.clip_high);
   p.dual_clip = dual_clip.value_or(p.dual_clip);

@@ -43,6 +43,7 @@ struct GrpoKeys {
   std::optional<double> beta;
   std::optional<losses::KlEstimator> kl;
   std::optional<KlIn> kl_in;
+  bool unbiased_kl = false;
   std::string reference;
   std::optional<double> clip_low, clip_high, dual_clip, ratio_max;
   std::optional<losses::PolicyMean> mean;

@@ -1,9 +1,12 @@
 #include "recipes/evaluation.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
+#include "recipes/adapter_config.h"
 #include "recipes/data_sets.h"
+#include "recipes/recipe.h"
 #include "recipes/run_setup.h"
 
 namespace temper::recipes {
@@ -23,7 +26,31 @@ Evaluation evaluate_folder(const RunConfig& config) {
   return {config.model.path, result.target_tokens, result.loss};
 }
 
+bool holds_rows_out(const RunConfig& config) {
+  return !config.data.eval.empty() || config.data.eval_fraction > 0;
+}
+
 }  // namespace
+
+void check_evaluations(const RunConfig& config) {
+  const EvalConfig& eval = config.eval;
+  const bool held_out = config.adapters.empty()
+                            ? holds_rows_out(config)
+                            : std::ranges::any_of(config.adapters, [&](const AdapterConfig& adapter) {
+                                return holds_rows_out(run_of_adapter(config, adapter));
+                              });
+  if (eval.every_steps > 0 && !held_out)
+    fail("[eval.every_steps] is {}, but {} gives rows to evaluate on; name some, or leave it out",
+         eval.every_steps,
+         config.adapters.empty() ? "neither data.eval nor data.eval_fraction"
+                                 : "none of data.eval, data.eval_fraction and the adapters' eval");
+  if (eval.max_new_tokens != EvalConfig().max_new_tokens && eval.exact_match == 0)
+    fail(
+        "[eval.max_new_tokens] is {}, but eval.exact_match is 0, and no questions are answered{}; leave it "
+        "out",
+        eval.max_new_tokens,
+        recipe_of(config).rollouts != nullptr ? " (evaluations by rewards read grpo.max_new_tokens)" : "");
+}
 
 double Evaluation::perplexity() const { return std::exp(loss); }
 

@@ -6,6 +6,10 @@
 
 namespace temper::recipes {
 
+// An Error for keys of `eval` that a run would not read: times of evaluations where no rows are held out, and
+// lengths of answers where no questions are answered.
+void check_evaluations(const RunConfig& config);
+
 // How well a model predicts the targets of data.eval, of what data.eval_fraction holds out, or, where there
 // is neither, of data.train.
 struct Evaluation {

@@ -15,6 +15,7 @@
 #include "data/inspect.h"
 #include "recipes/adapter_config.h"
 #include "recipes/colocation.h"
+#include "recipes/evaluation.h"
 #include "recipes/layout_file.h"
 #include "recipes/mesh.h"
 #include "recipes/output.h"
@@ -63,6 +64,7 @@ RunConfig with_sources(RunConfig config) {
 void check_run(const RunConfig& config) {
   check_output(config.output);
   check_recipe(config);
+  check_evaluations(config);
   check_adapters(config);
   check_quantize(config);
   check_exchange(config);
@@ -212,26 +214,6 @@ void TrainingLoop::begin_each(void (Learner::*begin)()) {
   }
 }
 
-// A checkpoint that was being written is not lost, where no other rank must agree.
-void TrainingLoop::name_what_is_written() {
-  if (!setup_.ranks.is_alone()) return;
-  try {
-    saver_.finish();
-  } catch (const Error& error) {
-    log_warning(error.what());
-  }
-}
-
-std::string TrainingLoop::what_is_saved() const {
-  std::vector<std::string> lines;
-  for (const auto& learner : learners_)
-    lines.push_back(learner->saved_step() == 0
-                        ? fmt::format("Nothing of this run is saved in {}", learner->files().folder)
-                        : fmt::format("Step {} is saved in {}: run the same command to resume from it",
-                                      learner->saved_step(), learner->files().folder));
-  return join(lines, "\n");
-}
-
 void TrainingLoop::train() {
   const training::StopSignals signals;
   StepDeadline deadline(setup_.ranks);
@@ -326,44 +308,6 @@ void TrainingLoop::report_all() {
   if (!reports.empty() && is_root()) show(reports);
 }
 
-// A learner that is alone ends the run; of several, the others continue. After a step that diverged there is
-// nothing to save.
-void TrainingLoop::lose(Learner& learner, const Error& error, bool by_data) {
-  const bool learnt = learner.is_unsaved();
-  const auto kept = [&] {
-    return fmt::format("the {} steps before it are saved in {}", learner.step(), learner.files().folder);
-  };
-  const bool ends_all = error.kind() != ErrorKind::kInput || learners_.size() == 1;
-  if (error.kind() == ErrorKind::kInput) saver_.commit();  // on all ranks
-  if (!ends_all || by_data) {
-    learner.stop(error.what(), by_data);
-    if (by_data && learner.step() > 0) {
-      saver_.save({&learner}, true);  // the state says why the run ended
-      saver_.commit();
-    }
-  }
-  if (ends_all) {
-    if (!learnt || !by_data || error.kind() != ErrorKind::kInput) throw error;
-    throw Error(fmt::format("{}; {}", error.what(), kept()), error.kind());
-  }
-  log_warning(fmt::format("[{}] {}; this adapter stops, the others continue{}", learner.name(), error.what(),
-                          by_data && learner.step() > 0 ? "; " + kept() : std::string()));
-}
-
-void TrainingLoop::fail_if_any_was_lost() const {
-  std::vector<std::string> lost = refused_;
-  for (const auto& learner : learners_)
-    if (!learner->stop_reason().empty())
-      lost.push_back(
-          fmt::format("{} after step {}: {}", learner->name(), learner->step(), learner->stop_reason()));
-  if (lost.empty()) return;
-  fail(
-      "[adapters] {} of {} stopped early, the others are done:\n  {}\nCorrect the rows in place (keep "
-      "their number) or set data.on_bad_row: skip, and run the same command to resume. With other settings "
-      "give the adapter another name; its key from starts from the saved adapter",
-      lost.size(), learners_.size() + refused_.size(), join(lost, "\n  "));
-}
-
 void TrainingLoop::evaluate_and_save(bool stopping) {
   const auto is_due = [](const Learner& learner, int64_t every) {
     return learner.is_done() || (every > 0 && learner.step() % every == 0);
@@ -382,12 +326,8 @@ void TrainingLoop::evaluate_and_save(bool stopping) {
     throw;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput || !recipe_of(setup_.config).rollouts) throw;
-    // A reward that fails on all ranks, for example: what was trained is not lost.
-    std::vector<Learner*> unsaved;
-    for (const auto& learner : learners_)
-      if (learner->is_unsaved()) unsaved.push_back(learner.get());
-    saver_.save(unsaved);
-    saver_.commit();
+    // A reward that fails on all ranks, for example.
+    save_what_is_learnt();
     throw Error(
         fmt::format("{}; the steps before this evaluation are saved in {}", error.what(), files_.folder));
   }

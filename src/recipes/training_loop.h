@@ -54,9 +54,8 @@ class TrainingLoop {
   void store_kernels(const ops::FieldValues& before) const;
   void write_kernels() const;
   void check_kernels(const std::vector<ops::ModuleKernel>& bound) const;  // against those of the beginning
-  std::string what_is_saved() const;
-  void quantize_base();            // of adapters
-  void check_calibration() const;  // that the folder may have of it
+  void quantize_base();                                                   // of adapters
+  void check_calibration() const;                                         // that the folder may have of it
   void begin_each(void (Learner::*begin)());
   void train();
   void train_one(StepDeadline& deadline);
@@ -66,14 +65,18 @@ class TrainingLoop {
   void evaluate_and_save(bool stopping);
   void send_weights(bool resumed);
   [[noreturn]] void end_unsent(const Error& error);
-  void lose(Learner& learner, const Error& error, bool by_data);
-  void name_what_is_written();  // after an error
   void show(const std::vector<Learner::Report>& reports);
   int64_t memory_in_use() const;
   void find_peak();
-  void fail_if_any_was_lost() const;
   int64_t plan_disk_of_all() const;
   void explain_memory(const RunMemory& plan) const;  // where it is asked for
+
+  // training_loop_endings.cpp
+  void name_what_is_written();  // after an error
+  std::string what_is_saved() const;
+  void save_what_is_learnt();
+  void lose(Learner& learner, const Error& error, bool by_data);
+  void fail_if_any_was_lost() const;
 
   LogFile console_;  // first: it keeps what all others say
   RunOptions options_;

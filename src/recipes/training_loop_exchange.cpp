@@ -26,13 +26,9 @@ void TrainingLoop::send_weights(bool resumed) {
   }
 }
 
-// Nothing that was learnt is lost. What is saved stands below (TrainingLoop::begin_and_train).
+// What is saved stands below (TrainingLoop::begin_and_train).
 void TrainingLoop::end_unsent(const Error& error) {
-  std::vector<Learner*> unsaved;
-  for (const auto& learner : learners_)
-    if (learner->stop_reason().empty() && learner->step() > 0) unsaved.push_back(learner.get());
-  saver_.save(unsaved);
-  saver_.finish();
+  save_what_is_learnt();
   throw Error(fmt::format("[exchange] the weights could not be sent: {}", error.what()),
               error.kind() == ErrorKind::kDefect ? error.kind() : ErrorKind::kResources);
 }

@@ -10,17 +10,20 @@
 // rank; all ranks call the same function, and get what one rank with all samples would.
 namespace temper::recipes {
 
-// SampledAnswer::advantage, from the rewards of each group's answers.
+// Whether an answer is learnt from.
+using IsLearnt = std::function<bool(const SampledAnswer&)>;
+
+// SampledAnswer::advantage, from the rewards of each group's answers: of all that have one or, where the KL
+// lowers rewards, of those that are learnt from, whose KL is known.
 void set_advantages_of_answers(const GrpoKeys& keys, collectives::Group& ranks,
-                               std::vector<SampledAnswer>& samples);
-// Passage::advantages, from rewards to go.
+                               std::vector<SampledAnswer>& samples, const IsLearnt& is_learnt);
+// Passage::advantages, from rewards to go. Answers that are not learnt from are left out of all statistics.
 void set_advantages_of_tokens(const GrpoKeys& keys, collectives::Group& ranks,
-                              std::vector<SampledAnswer>& samples);
+                              std::vector<SampledAnswer>& samples, const IsLearnt& is_learnt);
 // Passage::advantages and returns, from Passage::values: of an answer's sampled tokens one after another,
-// through all of its passages; tokens of environments are skipped. The others are left out of all statistics.
-// The explained variance of the values.
+// through all of its passages; tokens of environments are skipped. Answers that are not learnt from are left
+// out of all statistics. The explained variance of the values.
 double set_advantages_by_values(const GrpoKeys& keys, collectives::Group& ranks,
-                                std::vector<SampledAnswer>& samples,
-                                const std::function<bool(const SampledAnswer&)>& is_learnt);
+                                std::vector<SampledAnswer>& samples, const IsLearnt& is_learnt);
 
 }  // namespace temper::recipes

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "collectives/launch.h"
 #include "collectives/local/local.h"
@@ -101,6 +103,65 @@ TEST(GrpoAdvantages, ATruncatedAnswerExpectsMoreIfAsked) {
   keys.critic.bootstrap_truncated = true;
   EXPECT_NEAR(last_return("length"), last_return("stop") + 0.9 * 0.75, 1e-6);
   EXPECT_NEAR(last_return("context"), last_return("stop") + 0.9 * 0.75, 1e-6);
+}
+
+// Three answers to a prompt, of which the second was cut off and has no scores.
+std::vector<SampledAnswer> answers_with_one_cut_off() {
+  std::vector<SampledAnswer> samples{judged_answer(0, 0, 1, 0), judged_answer(0, 1, 0.25, 0),
+                                     judged_answer(0, 2, -0.5, 0)};
+  samples[2].passages[0].old_log_probs[1] = -4;
+  samples[1].finish = "length";
+  for (Passage& passage : samples[1].passages) passage.old_log_probs = passage.reference_log_probs = {};
+  return samples;
+}
+
+const auto kWhole = [](const SampledAnswer& sample) { return !sample.is_truncated(); };
+
+// R - β Σ (log p_old - log p_reference).
+constexpr double kKlOfFirst = 0.5 - 1 + 0.5 + 0.25 - 1, kKlOfThird = 0.5 - 3 + 0.5 + 0.25 - 1;
+
+TEST(GrpoAdvantages, WhatIsNotLearntIsInNoGroupWhereTheKlLowersRewards) {
+  GrpoKeys keys;
+  keys.loss = "rloo";
+  keys.beta = 0.1;
+  keys.group_size = 3;
+  std::vector<SampledAnswer> samples = answers_with_one_cut_off();
+  set_advantages_of_answers(keys, collectives::alone(), samples, kWhole);
+  const double first = 1 - 0.1 * kKlOfFirst, third = -0.5 - 0.1 * kKlOfThird;
+  EXPECT_NEAR(samples[0].advantage, first - third, 1e-12);  // less the mean of the others
+  EXPECT_NEAR(samples[2].advantage, third - first, 1e-12);
+  EXPECT_EQ(samples[1].advantage, 0);
+  // Where rewards are as they were judged, it counts as any other.
+  keys.beta = 0;
+  set_advantages_of_answers(keys, collectives::alone(), samples, kWhole);
+  EXPECT_NEAR(samples[0].advantage, 1 - (0.25 - 0.5) / 2, 1e-12);
+}
+
+TEST(GrpoAdvantages, WhatIsNotLearntIsInNoMeanOfTokens) {
+  GrpoKeys keys;
+  keys.loss = "reinforce_pp";
+  keys.beta = 0.1;
+  keys.group_size = 3;
+  std::vector<SampledAnswer> samples = answers_with_one_cut_off();
+  set_advantages_of_tokens(keys, collectives::alone(), samples, kWhole);
+  std::vector<double> to_go;
+  for (const auto& [reward, kl] : {std::pair{1.0, std::array{0.5, -1.0, 0.5, 0.25, -1.0}},
+                                   {-0.5, std::array{0.5, -3.0, 0.5, 0.25, -1.0}}})
+    for (size_t i = 0; i < kl.size(); ++i)
+      to_go.push_back(reward -
+                      0.1 * std::accumulate(kl.begin() + static_cast<std::ptrdiff_t>(i), kl.end(), 0.0));
+  const double count = static_cast<double>(to_go.size()),
+               mean = std::accumulate(to_go.begin(), to_go.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : to_go) squares += (value - mean) * (value - mean);
+  const double deviation = std::sqrt(squares / (count - 1));
+  size_t next = 0;
+  for (const size_t index : {size_t{0}, size_t{2}})
+    for (const Passage& passage : samples[index].passages)
+      for (size_t i = 0; i < passage.ids.size(); ++i) {
+        if (passage.sampled[i] == 0) continue;
+        EXPECT_NEAR(passage.advantages[i], (to_go[next++] - mean) / deviation, 1e-6) << index << " " << i;
+      }
 }
 
 TEST(GrpoAdvantages, RanksGetWhatOneRankWould) {

@@ -9,7 +9,7 @@
 
 namespace temper::recipes {
 
-// What is left out still counts among the rewards of its group.
+// An answer that was cut off still counts among the rewards of its group, unless the KL lowers these.
 bool GrpoBatches::is_learnt(const SampledAnswer& sample) const {
   return !std::isnan(sample.reward) &&
          !(sample.is_truncated() && keys_.on_truncated == GrpoKeys::OnTruncated::kDrop);
@@ -77,14 +77,14 @@ void GrpoBatches::score() {
 }
 
 void GrpoBatches::set_advantages() {
+  const IsLearnt learnt = [&](const SampledAnswer& sample) { return is_learnt(sample); };
   switch (keys_.preset().source) {
     case losses::AdvantageSource::kAnswers:
-      return set_advantages_of_answers(keys_, ranks(), samples_);
+      return set_advantages_of_answers(keys_, ranks(), samples_, learnt);
     case losses::AdvantageSource::kReinforcePp:
-      return set_advantages_of_tokens(keys_, ranks(), samples_);
+      return set_advantages_of_tokens(keys_, ranks(), samples_, learnt);
     case losses::AdvantageSource::kGae:
-      critic_report_.explained_variance = set_advantages_by_values(
-          keys_, ranks(), samples_, [&](const SampledAnswer& sample) { return is_learnt(sample); });
+      critic_report_.explained_variance = set_advantages_by_values(keys_, ranks(), samples_, learnt);
   }
 }
 

@@ -130,7 +130,7 @@ void Learner::start() {
     events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
   });
   if (config_.eval.exact_match > 0 && state_.accuracy_before < 0) ask("before", state_.accuracy_before);
-  was_finished_ = is_done();
+  was_finished_ = is_done() && !owes_evaluation_;
   warn_of_warmup();
 }
 
@@ -150,18 +150,20 @@ void Learner::read_batch() {
     last_rollouts_ = setup_->phases->rollout_seconds();
   }
   const double waited = batches_->seconds_waited();
-  const Json before = objective_ && is_root() ? batches_->state() : Json();
+  read_at_ = objective_ && is_root() ? batches_->state() : Json();
   data::Batch batch = batches_->next();
   std::swap(batch_, batch);
   try {
     check_rows();
   } catch (const Error&) {
     std::swap(batch_, batch);
-    refused_at_ = before;
+    put_back_batch();
     throw;
   }
   data_wait_ = batches_->seconds_waited() - waited;
 }
+
+void Learner::put_back_batch() { refused_at_ = read_at_; }
 
 void Learner::check_rows() const {
   if (objective_) objective_->check(batch_.rows, data_ranks());

@@ -51,6 +51,7 @@ class Learner {
 
   // Reads the rows of the next step. An Error leaves the learner as it was before.
   void read_batch();
+  void put_back_batch();  // that was read, and is not learnt from before the next checkpoint
   // Whether this update leaves the learner's own weights as they are, because its critic warms up; and that
   // update.
   bool is_held() const { return state_.step < held_updates_; }
@@ -71,6 +72,9 @@ class Learner {
   };
   std::optional<Report> report(double peak_flops);
 
+  // What is not done by the time of the next checkpoint is done when the run resumes.
+  void owe_evaluation() { owes_evaluation_ = true; }
+  bool owes_evaluation() const { return owes_evaluation_; }
   void evaluate();
   void check_replicas() const;  // what ranks hold alike (recipes/replicas.h)
   bool is_unsaved() const { return asked_step_ != state_.step; }
@@ -180,10 +184,12 @@ class Learner {
   std::optional<Save> prepared_;
   bool stopped_ = false, diverged_ = false;
   bool was_finished_ = false;  // before this process
+  bool owes_evaluation_ = false;
   std::string stop_reason_;
   double accuracy_after_ = -1;
   data::Batch batch_;
-  std::optional<Json> refused_at_;  // the data's state before a batch that the objective refused
+  Json read_at_;                    // with an objective: the data's state before the batch that was read last
+  std::optional<Json> refused_at_;  // the same of a batch that is not learnt from
   double data_wait_ = 0, last_report_ = 0;
   double last_rollouts_ = 0;  // Phases::rollout_seconds at the last report
   std::optional<Begun> begun_;

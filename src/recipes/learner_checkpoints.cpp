@@ -84,6 +84,7 @@ bool Learner::restore() {
     checkpoints::read_placed(*reader, kCritic, critic->state());
     critic->restored(state_.step);
   }
+  owes_evaluation_ = state.find("owes_evaluation") != nullptr;
   batches_->restore(state.at("data"), state.find("stopped") != nullptr);
   log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
   return true;
@@ -114,6 +115,7 @@ Json Learner::state_to_save() const {
                             {"data", refused_at_ ? *refused_at_ : batches_->state()},
                             {"origin", setup_->origin}};
   if (!stop_reason_.empty()) state.set("stopped", stop_reason_);
+  if (owes_evaluation_) state.set("owes_evaluation", true);
   if (is_adapter()) state.set("base", setup_->base);
   return state;
 }

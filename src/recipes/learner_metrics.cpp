@@ -121,6 +121,7 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
 }
 
 void Learner::evaluate() {
+  owes_evaluation_ = false;
   if (!data_.eval) return;
   if (const auto judged = batches_->evaluate()) {
     if (is_root()) {

@@ -218,6 +218,7 @@ void TrainingLoop::train() {
   const training::StopSignals signals;
   StepDeadline deadline(setup_.ranks);
   if (is_root()) progress_ = std::make_unique<reports::Progress>();
+  evaluate_what_is_owed();
   const auto goes_on = [](const auto& learner) { return !learner->is_done(); };
   while (std::any_of(learners_.begin(), learners_.end(), goes_on)) {
     profile_.before_step();
@@ -234,17 +235,7 @@ void TrainingLoop::train() {
     evaluate_and_save(stop);
     send_weights(false);
     if (!stop || std::none_of(learners_.begin(), learners_.end(), goes_on)) continue;
-    saver_.finish();
-    if (progress_) progress_->finish();
-    std::vector<std::string> steps;
-    for (const auto& learner : learners_)
-      steps.push_back(learners_.size() == 1 ? std::to_string(learner->step())
-                                            : fmt::format("{} of {}", learner->step(), learner->name()));
-    throw Error(
-        fmt::format("stopped by a signal after step {}; everything is saved in {}: run the same command "
-                    "to resume",
-                    join(steps, ", "), files_.folder),
-        ErrorKind::kInterrupted);
+    end_interrupted("after");
   }
   profile_.finish();
   if (progress_) progress_->finish();
@@ -275,6 +266,10 @@ std::vector<Learner*> TrainingLoop::read_batches() {
       throw;
     } catch (const Error& error) {
       report_all();
+      if (error.kind() == ErrorKind::kInterrupted) {
+        for (Learner* const read : learners) read->put_back_batch();
+        end_interrupted("in the rollout after");
+      }
       lose(*learner, error, true);
     }
   }
@@ -308,6 +303,33 @@ void TrainingLoop::report_all() {
   if (!reports.empty() && is_root()) show(reports);
 }
 
+void TrainingLoop::evaluate(const std::vector<Learner*>& learners) {
+  try {
+    for (Learner* const learner : learners) learner->evaluate();
+  } catch (const collectives::StoppedByAnother&) {
+    throw;
+  } catch (const Error& error) {
+    if (!recipe_of(setup_.config).rollouts) throw;
+    const bool interrupted = error.kind() == ErrorKind::kInterrupted;
+    if (error.kind() != ErrorKind::kInput && !interrupted) throw;
+    // A reward that fails on all ranks, for example. Evaluations before this one are repeated, too.
+    for (Learner* const learner : learners) learner->owe_evaluation();
+    if (interrupted) end_interrupted("in the evaluation after");
+    save_what_is_learnt();
+    throw Error(
+        fmt::format("{}; the steps before this evaluation are saved in {}", error.what(), files_.folder));
+  }
+}
+
+// Of a run that was stopped in an evaluation.
+void TrainingLoop::evaluate_what_is_owed() {
+  std::vector<Learner*> owing;
+  for (const auto& learner : learners_)
+    if (learner->owes_evaluation()) owing.push_back(learner.get());
+  evaluate(owing);
+  saver_.save(owing, true);
+}
+
 void TrainingLoop::evaluate_and_save(bool stopping) {
   const auto is_due = [](const Learner& learner, int64_t every) {
     return learner.is_done() || (every > 0 && learner.step() % every == 0);
@@ -320,17 +342,7 @@ void TrainingLoop::evaluate_and_save(bool stopping) {
       saved.push_back(learner.get());
   }
   if (!evaluated.empty() || !saved.empty()) report_all();
-  try {
-    for (Learner* learner : evaluated) learner->evaluate();
-  } catch (const collectives::StoppedByAnother&) {
-    throw;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kInput || !recipe_of(setup_.config).rollouts) throw;
-    // A reward that fails on all ranks, for example.
-    save_what_is_learnt();
-    throw Error(
-        fmt::format("{}; the steps before this evaluation are saved in {}", error.what(), files_.folder));
-  }
+  evaluate(evaluated);
   for (Learner* learner : saved) learner->check_replicas();
   // All states appear together: a process that is killed resumes from one step.
   saver_.save(saved);

@@ -62,6 +62,8 @@ class TrainingLoop {
   std::vector<Learner*> read_batches();  // of the learners that are not done
   std::vector<training::PendingStep> begin(const std::vector<Learner*>& learners);
   void report_all();  // waits for the steps begun last, if they have not been reported
+  void evaluate(const std::vector<Learner*>& learners);
+  void evaluate_what_is_owed();
   void evaluate_and_save(bool stopping);
   void send_weights(bool resumed);
   [[noreturn]] void end_unsent(const Error& error);
@@ -75,6 +77,7 @@ class TrainingLoop {
   void name_what_is_written();  // after an error
   std::string what_is_saved() const;
   void save_what_is_learnt();
+  [[noreturn]] void end_interrupted(std::string_view when);
   void lose(Learner& learner, const Error& error, bool by_data);
   void fail_if_any_was_lost() const;
 

@@ -35,6 +35,20 @@ void TrainingLoop::save_what_is_learnt() {
   saver_.finish();
 }
 
+// Of a rollout under way the answers that are judged are in rollouts.jsonl.
+void TrainingLoop::end_interrupted(std::string_view when) {
+  save_what_is_learnt();
+  if (progress_) progress_->finish();
+  std::vector<std::string> steps;
+  for (const auto& learner : learners_)
+    steps.push_back(learners_.size() == 1 ? std::to_string(learner->step())
+                                          : fmt::format("{} of {}", learner->step(), learner->name()));
+  throw Error(
+      fmt::format("stopped by a signal {} step {}; everything is saved in {}: run the same command to resume",
+                  when, join(steps, ", "), files_.folder),
+      ErrorKind::kInterrupted);
+}
+
 // A learner that is alone ends the run; of several, the others continue. After a step that diverged there is
 // nothing to save.
 void TrainingLoop::lose(Learner& learner, const Error& error, bool by_data) {

@@ -1,5 +1,7 @@
 #include "rewards/exchange.h"
 
+#include <chrono>
+#include <cmath>
 #include <iterator>
 #include <system_error>
 
@@ -17,9 +19,13 @@ void Exchange::submit(Task task) {
   wake_();
 }
 
-std::vector<std::pair<int64_t, Verdict>> Exchange::take(bool wait) {
+std::vector<std::pair<int64_t, Verdict>> Exchange::take(double seconds) {
   std::unique_lock lock(mutex_);
-  if (wait) changed_.wait(lock, [this] { return !done_.empty() || awaited_ == 0 || failure_; });
+  const auto is_over = [this] { return !done_.empty() || awaited_ == 0 || failure_; };
+  if (std::isinf(seconds))
+    changed_.wait(lock, is_over);
+  else if (seconds > 0)
+    changed_.wait_for(lock, std::chrono::duration<double>(seconds), is_over);
   if (done_.empty() && awaited_ > 0) check_alive();
   awaited_ -= done_.size();
   return std::exchange(done_, {});

@@ -27,7 +27,7 @@ class Exchange {
   // Of the caller; submit() and take() as those of Reward. Both are Errors once the thread has failed, but
   // verdicts that were there before are taken first.
   void submit(Task task);
-  std::vector<std::pair<int64_t, Verdict>> take(bool wait);
+  std::vector<std::pair<int64_t, Verdict>> take(double seconds);
 
   // Starts the thread: `serve` returns when take_submitted() is false; what it throws is the failure, and
   // `key` ("grpo.rewards[0].url") begins its message. `wake` ends a wait of the thread for something else.

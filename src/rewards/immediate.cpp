@@ -7,7 +7,7 @@ class Immediate final : public Reward {
  public:
   explicit Immediate(std::function<Verdict(const Sample&)> judge) : judge_(std::move(judge)) {}
   void submit(int64_t id, const Sample& sample) override { done_.emplace_back(id, judge_(sample)); }
-  std::vector<std::pair<int64_t, Verdict>> take(bool) override { return std::exchange(done_, {}); }
+  std::vector<std::pair<int64_t, Verdict>> take(double) override { return std::exchange(done_, {}); }
 
  private:
   std::function<Verdict(const Sample&)> judge_;

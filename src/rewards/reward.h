@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,15 +29,17 @@ struct Verdict {
   Json next = {};          // an array of messages with which an environment continues; null: it is over
 };
 
+constexpr double kForEver = std::numeric_limits<double>::infinity();  // seconds
+
 // Judges answers; programs and servers do so while the caller does other work. Calls come from one thread.
 class Reward {
  public:
   virtual ~Reward() = default;
   // `id` is of no answer that is still awaited; what `sample.row` points to is read before this returns.
   virtual void submit(int64_t id, const Sample& sample) = 0;
-  // The verdicts that are there; with `wait` at least one, unless none is awaited. In any order. An Error
-  // where no more answers can be judged.
-  virtual std::vector<std::pair<int64_t, Verdict>> take(bool wait) = 0;
+  // The verdicts that are there. Where none is, but some are awaited, waits so many seconds at most for one.
+  // In any order. An Error where no more answers can be judged.
+  virtual std::vector<std::pair<int64_t, Verdict>> take(double seconds) = 0;
 };
 
 // `key` ("grpo.rewards[0]") begins the messages.

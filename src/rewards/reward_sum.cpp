@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace temper::rewards {
@@ -26,21 +27,24 @@ void RewardSum::submit(int64_t id, const Sample& sample) {
   }
 }
 
-std::vector<std::pair<int64_t, RewardSum::Judged>> RewardSum::take(bool wait) {
-  for (size_t part = 0; part < rewards_.size(); ++part) collect(part, false);
+std::vector<std::pair<int64_t, RewardSum::Judged>> RewardSum::take(double seconds) {
+  for (size_t part = 0; part < rewards_.size(); ++part) collect(part, 0);
   // Whichever reward is waited for: the answers that come first are also those that were sent first.
-  for (size_t part = 0; wait && done_.empty() && part < rewards_.size();) {
+  const double end = seconds_now() + seconds;
+  for (size_t part = 0; done_.empty() && part < rewards_.size();) {
+    const double left = end - seconds_now();
+    if (left <= 0) break;
     if (missing_[part] == 0)
       ++part;
     else
-      collect(part, true);
+      collect(part, left);
   }
   return std::exchange(done_, {});
 }
 
-void RewardSum::collect(size_t part, bool wait) {
+void RewardSum::collect(size_t part, double seconds) {
   if (missing_[part] == 0) return;
-  for (auto& [id, verdict] : rewards_[part]->take(wait)) {
+  for (auto& [id, verdict] : rewards_[part]->take(seconds)) {
     const auto found = awaited_.find(id);
     invariant(found != awaited_.end(), fmt::format("a verdict on answer {}, which nobody awaits", id));
     --missing_[part];

@@ -23,7 +23,7 @@ class RewardSum {
 
   // As those of Reward.
   void submit(int64_t id, const Sample& sample);
-  std::vector<std::pair<int64_t, Judged>> take(bool wait);
+  std::vector<std::pair<int64_t, Judged>> take(double seconds);
 
   const std::vector<std::string>& names() const { return names_; }
 
@@ -32,7 +32,7 @@ class RewardSum {
     std::vector<Verdict> parts;
     size_t missing = 0;
   };
-  void collect(size_t part, bool wait);
+  void collect(size_t part, double seconds);
   Judged sum_of(const std::vector<Verdict>& parts) const;
 
   std::vector<std::unique_ptr<Reward>> rewards_;

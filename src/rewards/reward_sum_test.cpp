@@ -11,11 +11,11 @@ TEST(RewardSum, AddsWeightedParts) {
                  {.type = "exact_match", .name = "other", .weight = -1, .answer = "b"}},
                 "grpo.rewards");
   EXPECT_EQ(sum.names(), (std::vector<std::string>{"exact_match", "length", "other"}));
-  EXPECT_TRUE(sum.take(true).empty());
+  EXPECT_TRUE(sum.take(kForEver).empty());
   const Json row = Json::parse(R"({"answer": "x", "b": "y"})", "row");
   sum.submit(1, {.place = "", .row = &row, .text = "x", .tokens = 5});
   sum.submit(2, {.place = "", .row = &row, .text = "y", .tokens = 10});
-  const auto judged = sum.take(true);
+  const auto judged = sum.take(kForEver);
   ASSERT_EQ(judged.size(), 2u);
   EXPECT_EQ(judged[0].first, 1);
   EXPECT_EQ(judged[0].second.verdict.reward, 1.75);
@@ -29,7 +29,7 @@ TEST(RewardSum, AnErrorOfOnePartIsTheSums) {
                 "grpo.rewards");
   const Json row = Json::parse(R"({"answer": "x"})", "row");
   sum.submit(1, {.place = "", .row = &row, .text = "x"});
-  const auto judged = sum.take(true);
+  const auto judged = sum.take(kForEver);
   ASSERT_EQ(judged.size(), 1u);
   EXPECT_EQ(judged[0].second.verdict.error, "reward other: the row has no field 'b'; it has answer");
   EXPECT_TRUE(judged[0].second.parts.empty());
@@ -41,7 +41,8 @@ TEST(RewardSum, ASumThatIsNoNumberIsAnError) {
                 "grpo.rewards");
   const Json row = Json::parse(R"({"answer": "x"})", "row");
   sum.submit(1, {.place = "", .row = &row, .text = "x"});
-  EXPECT_EQ(sum.take(true).at(0).second.verdict.error, "the sum of the rewards is too large for a number");
+  EXPECT_EQ(sum.take(kForEver).at(0).second.verdict.error,
+            "the sum of the rewards is too large for a number");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ inline Verdict verdict_on(const RewardConfig& config, const std::string& row, co
   sample.row = &json;
   const auto reward = make_reward(config, kKey);
   reward->submit(7, sample);
-  const auto verdicts = reward->take(true);
+  const auto verdicts = reward->take(kForEver);
   EXPECT_EQ(verdicts.size(), 1u);
   if (verdicts.size() != 1) return {.error = "no verdict"};
   EXPECT_EQ(verdicts[0].first, 7);

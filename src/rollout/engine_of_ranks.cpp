@@ -31,9 +31,10 @@ int64_t EngineOfRanks::add(std::vector<int32_t> prompt, int64_t max_new_tokens, 
   return id;
 }
 
-// Numbers of 64 bits: whether the leader is done, then of each request its tokens, limit, seed and prompt.
-std::string EngineOfRanks::written(const std::vector<Asked>& asked, bool done) {
-  std::vector<int64_t> numbers{done};
+// Numbers of 64 bits: whether the leader is done and whether it stops, then of each request its tokens,
+// limit, seed and prompt.
+std::string EngineOfRanks::written(const std::vector<Asked>& asked, Say say) {
+  std::vector<int64_t> numbers{say.done, say.stop};
   for (const Asked& each : asked) {
     numbers.insert(numbers.end(),
                    {std::ssize(each.prompt), each.max_new_tokens, static_cast<int64_t>(each.seed)});
@@ -42,12 +43,12 @@ std::string EngineOfRanks::written(const std::vector<Asked>& asked, bool done) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)};
 }
 
-std::vector<EngineOfRanks::Asked> EngineOfRanks::read(const std::string& message, bool& done) {
+std::vector<EngineOfRanks::Asked> EngineOfRanks::read(const std::string& message, Say& say) {
   std::vector<int64_t> numbers(message.size() / sizeof(int64_t));
   std::memcpy(numbers.data(), message.data(), message.size());
-  done = numbers.at(0) != 0;
+  say = {numbers.at(0) != 0, numbers.at(1) != 0};
   std::vector<Asked> asked;
-  for (auto at = numbers.begin() + 1; at != numbers.end();) {
+  for (auto at = numbers.begin() + 2; at != numbers.end();) {
     Asked& each = asked.emplace_back();
     each.max_new_tokens = at[1];
     each.seed = static_cast<uint64_t>(at[2]);
@@ -57,14 +58,15 @@ std::vector<EngineOfRanks::Asked> EngineOfRanks::read(const std::string& message
   return asked;
 }
 
-// What the leader was asked since the last round, and whether it is done.
-bool EngineOfRanks::follow(bool done) {
-  if (tensor_ == nullptr) return done;
-  const std::string message = tensor_->broadcast_object("requests", written(untold_, done), 0);
+// What the leader was asked since the last round, and what it says.
+EngineOfRanks::Say EngineOfRanks::follow(Say own) {
+  if (tensor_ == nullptr) return own;
+  const std::string message = tensor_->broadcast_object("requests", written(untold_, own), 0);
   untold_.clear();
-  if (leads()) return done;
-  for (const Asked& asked : read(message, done)) enqueue(asked);
-  return done;
+  if (leads()) return own;
+  Say leaders;
+  for (const Asked& asked : read(message, leaders)) enqueue(asked);
+  return leaders;
 }
 
 // One token, whose layers the others need this rank for.
@@ -76,11 +78,12 @@ void EngineOfRanks::pass_nothing() const {
   model_.forward(tape, layers::make_input(token, std::vector<int32_t>{1}), options);
 }
 
-EngineOfRanks::Round EngineOfRanks::round(bool done) {
-  done = follow(done);
+EngineOfRanks::Round EngineOfRanks::round(bool done, bool stop) {
+  const Say say = follow({done, stop});
   const bool works = engine_.waiting() + engine_.running() > 0;
-  std::array<int64_t, 2> ranks{works, !done};
+  std::array<int64_t, 3> ranks{works, !say.done, say.stop};
   if (in_step_ != nullptr) in_step_->sum("requests that run", std::span<int64_t>(ranks));
+  if (ranks[2] > 0) return Round::kStopped;
   if (ranks[0] == 0) return ranks[1] == 0 ? Round::kDone : Round::kIdle;
   if (works)
     engine_.step();

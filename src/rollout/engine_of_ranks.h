@@ -27,10 +27,12 @@ class EngineOfRanks {
   enum class Round {
     kComputed,  // a pass
     kIdle,      // nobody has something to compute, but some rank is not done
-    kDone       // all are done
+    kDone,      // all are done
+    kStopped    // some rank of those that keep step was told to stop: none makes another round
   };
-  // `done`: this rank has no requests and will ask nothing more; of a rank that follows it does not matter.
-  Round round(bool done);
+  // `done`: this rank has no requests and will ask nothing more; `stop`: what it has asked is given up. Of a
+  // rank that follows neither matters.
+  Round round(bool done, bool stop = false);
   std::vector<Completion> take_finished();  // none where another rank leads
 
   const Engine::Counts& counts() const { return engine_.counts(); }
@@ -42,10 +44,14 @@ class EngineOfRanks {
     uint64_t seed = 0;
   };
   int64_t enqueue(const Asked& asked);
-  bool follow(bool done);
+  // What a leader says before each round.
+  struct Say {
+    bool done = false, stop = false;
+  };
+  Say follow(Say own);
   void pass_nothing() const;
-  static std::string written(const std::vector<Asked>& asked, bool done);
-  static std::vector<Asked> read(const std::string& message, bool& done);
+  static std::string written(const std::vector<Asked>& asked, Say say);
+  static std::vector<Asked> read(const std::string& message, Say& say);
 
   const layers::Decoder& model_;
   collectives::Group* const tensor_;

@@ -1,5 +1,6 @@
 #include "training/signals.h"
 
+#include <atomic>
 #include <cstddef>
 #include <vector>
 
@@ -7,6 +8,7 @@ namespace temper::training {
 namespace {
 
 volatile std::sig_atomic_t stop_requested = 0;
+std::atomic<int> scopes = 0;
 
 void on_signal(int signal) {
   if (stop_requested != 0 && signal != SIGUSR1) {
@@ -38,6 +40,7 @@ void handle(int signal, struct sigaction* before) {
 
 StopSignals::StopSignals() {
   stop_requested = 0;
+  ++scopes;
   use_own_stack(&stack_);
   handle(SIGINT, &interrupt_);
   handle(SIGTERM, &terminate_);
@@ -49,8 +52,11 @@ StopSignals::~StopSignals() {
   ::sigaction(SIGTERM, &terminate_, nullptr);
   ::sigaction(SIGUSR1, &user_, nullptr);
   ::sigaltstack(&stack_, nullptr);
+  if (--scopes == 0) stop_requested = 0;
 }
 
-bool StopSignals::requested() const { return stop_requested != 0; }
+bool StopSignals::requested() const { return stop_is_requested(); }
+
+bool stop_is_requested() { return stop_requested != 0; }
 
 }  // namespace temper::training

@@ -13,12 +13,15 @@ class StopSignals {
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
-  bool requested() const;
+  bool requested() const;  // stop_is_requested()
 
  private:
   struct sigaction interrupt_ {
   }, terminate_{}, user_{};  // before
   stack_t stack_{};
 };
+
+// Whether a signal has come while a StopSignals lives: for what takes longer than the loop wants to wait.
+bool stop_is_requested();
 
 }  // namespace temper::training

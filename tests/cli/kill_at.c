@@ -1,7 +1,7 @@
 /* Kills a program at one place of its work, as a machine that loses its power would: at the KILL_COUNT-th call of
  * KILL_CALL (write, fsync or rename) whose file's name contains KILL_FILE, before that call or, with KILL_AFTER
  * set, behind it. With WAIT_FILE set it waits there instead, until that file has WAIT_LINES lines, and kills where it has
- * not after a minute. With FREE_BYTES set, file systems say that they have so much room. Built by tests; loaded by
+ * not after a minute. With KILL_SIGNAL set it gets that signal once, and goes on. With FREE_BYTES set, file systems say that they have so much room. Built by tests; loaded by
  * LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,7 +35,12 @@ static void end_if(int now) {
     if (lines_of(file) >= atoi(lines)) return;
     usleep(10000);
   }
-  kill(getpid(), SIGKILL);
+  const char* number = getenv("KILL_SIGNAL");
+  static int sent = 0;
+  if (number == NULL)
+    kill(getpid(), SIGKILL);
+  else if (__sync_add_and_fetch(&sent, 1) == 1)
+    kill(getpid(), atoi(number));
 }
 
 static int due_of(const char* call, int descriptor) {

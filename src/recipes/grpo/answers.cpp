@@ -8,12 +8,16 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "collectives/at_root.h"
+#include "device/transfer.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "rollout/batch_invariant.h"
 #include "rollout/finish.h"
+#include "training/signals.h"
 
 namespace temper::recipes {
 namespace {
+
+constexpr double kSecondsOfWait = 0.1;  // for rewards, before signals are looked for
 
 // What an environment's messages must be for a chat template.
 const Json::Array& messages_of(const Json& next, const std::string& place) {
@@ -35,6 +39,15 @@ struct Answers::Talk {
   std::string text;      // that the model has seen, of a conversation
   bool is_chat = false;
 
+  void begin(const Asked& wanted, int64_t rollout) {
+    asked = &wanted;
+    sample = {rollout, wanted.group, wanted.number, wanted.prompt->row};
+    sample.passages.push_back({.prompt = wanted.prompt->ids});
+    if (const Json& said = wanted.prompt->messages; said.is_array()) {
+      is_chat = true;
+      messages = said.as_array();
+    }
+  }
   std::string place() const { return fmt::format("{}, sample {}", asked->prompt->place, asked->number); }
   Passage& passage() { return sample.passages.back(); }
 };
@@ -107,22 +120,21 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
   job.left = asked.size();
   job.first_version = (adapter_ != nullptr ? adapter_->parameters() : model_.parameters()).version();
   for (size_t i = 0; i < asked.size(); ++i) {
-    Talk& talk = job.talks[i];
-    talk.asked = &asked[i];
-    talk.sample = {options.rollout, asked[i].group, asked[i].number, asked[i].prompt->row};
-    talk.sample.passages.push_back({.prompt = asked[i].prompt->ids});
-    if (const Json& messages = asked[i].prompt->messages; messages.is_array()) {
-      talk.is_chat = true;
-      talk.messages = messages.as_array();
-    }
+    job.talks[i].begin(asked[i], options.rollout);
     send(job, i);
   }
   using Round = rollout::EngineOfRanks::Round;
   std::optional<Error> failure;
   for (;;) {
     const double start = seconds_now();
-    const Round round = job.engine.round(job.left == 0);
+    const Round round = job.engine.round(job.left == 0, training::stop_is_requested());
     if (round == Round::kDone) break;
+    if (round == Round::kStopped) {
+      synchronize(setup_.facts.device);  // a pass may be under way
+      if (!failure)
+        failure.emplace("stopped by a signal while answers were sampled", ErrorKind::kInterrupted);
+      break;
+    }
     const std::vector<rollout::Completion> finished = job.engine.take_finished();
     const double generated = seconds_now();
     counts_.generating += generated - start;
@@ -130,7 +142,7 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
     const bool waits = round == Round::kIdle && job.left > 0;
     try {
       for (const rollout::Completion& answer : finished) take_answer(job, answer);
-      for (auto& [id, judged] : rewards_.take(waits))
+      for (auto& [id, judged] : rewards_.take(waits ? kSecondsOfWait : 0))
         take_verdict(job, static_cast<size_t>(id), std::move(judged));
     } catch (const Error& error) {
       if (setup_.ranks.is_alone()) throw;

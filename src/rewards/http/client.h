@@ -30,7 +30,7 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   void submit(Task task) { exchange_.submit(std::move(task)); }
-  std::vector<std::pair<int64_t, Verdict>> take(bool wait) { return exchange_.take(wait); }
+  std::vector<std::pair<int64_t, Verdict>> take(double seconds) { return exchange_.take(seconds); }
 
  private:
   struct Request {

@@ -30,7 +30,7 @@ class HttpReward final : public Reward {
   void submit(int64_t id, const Sample& sample) override {
     client_.submit({id, sample.place, request_of(id, sample)});
   }
-  std::vector<std::pair<int64_t, Verdict>> take(bool wait) override { return client_.take(wait); }
+  std::vector<std::pair<int64_t, Verdict>> take(double seconds) override { return client_.take(seconds); }
 
  private:
   Client client_;

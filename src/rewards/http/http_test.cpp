@@ -119,13 +119,13 @@ TEST(HttpReward, Judges) {
   const TinyServer server(
       [](const Json& asked) { return reward_response(asked, asked.at("row").at("value").as_double()); });
   const auto reward = make_reward({.type = "http", .url = server.url(), .parallel = 4}, kKey);
-  EXPECT_TRUE(reward->take(true).empty());
+  EXPECT_TRUE(reward->take(kForEver).empty());
   for (int64_t id = 0; id < 20; ++id) {
     const Json row = Json::Object{{"value", static_cast<double>(id)}};
     reward->submit(id, {.place = "", .row = &row, .text = std::string(100'000, 'x')});
   }
   std::map<int64_t, Verdict> verdicts;
-  for (auto taken = reward->take(true); !taken.empty(); taken = reward->take(true))
+  for (auto taken = reward->take(kForEver); !taken.empty(); taken = reward->take(kForEver))
     verdicts.insert(taken.begin(), taken.end());
   ASSERT_EQ(verdicts.size(), 20u);
   for (const auto& [id, verdict] : verdicts) {
@@ -203,7 +203,7 @@ TEST(HttpReward, IsEndedInTheMiddleOfItsWork) {
   const auto reward = make_reward({.type = "http", .url = server.url()}, kKey);
   const Json row = Json::Object{};
   for (int64_t id = 0; id < 30; ++id) reward->submit(id, {.place = "", .row = &row, .text = "a"});
-  reward->take(true);
+  reward->take(kForEver);
 }
 
 TEST(HttpReward, Configuration) {

@@ -20,7 +20,7 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   void submit(Task task) { exchange_.submit(std::move(task)); }
-  std::vector<std::pair<int64_t, Verdict>> take(bool wait) { return exchange_.take(wait); }
+  std::vector<std::pair<int64_t, Verdict>> take(double seconds) { return exchange_.take(seconds); }
 
  private:
   void serve();

@@ -39,7 +39,7 @@ class ProgramReward final : public Reward {
   void submit(int64_t id, const Sample& sample) override {
     pool_.submit({id, sample.place, request_of(id, sample)});
   }
-  std::vector<std::pair<int64_t, Verdict>> take(bool wait) override { return pool_.take(wait); }
+  std::vector<std::pair<int64_t, Verdict>> take(double seconds) override { return pool_.take(seconds); }
 
  private:
   Pool pool_;

@@ -221,9 +221,12 @@ class Batch {
     }
     const rollout::Engine::Counts& counts = engine.counts();
     log_info(fmt::format(
-        "{} answers, {} tokens in {:.1f}s: {:.0f} tokens/s; {} prompt tokens found in the cache{}", done,
+        "{} answers, {} tokens in {:.1f}s: {:.0f} tokens/s; {} prompt tokens found in the cache{}{}", done,
         counts.sampled, lines.passed(), static_cast<double>(counts.sampled) / lines.passed(), counts.found,
-        counts.preemptions > 0 ? fmt::format(", {} preemptions", counts.preemptions) : ""));
+        counts.preemptions > 0 ? fmt::format(", {} preemptions", counts.preemptions) : "",
+        counts.recomputations > 0
+            ? fmt::format(", {} answers computed again by new weights", counts.recomputations)
+            : ""));
     return true;
   }
 

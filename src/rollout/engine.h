@@ -59,10 +59,11 @@ class Engine {
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }
   struct Counts {
-    int64_t sampled = 0;   // tokens
-    int64_t computed = 0;  // tokens of passes, prompts among them
-    int64_t found = 0;     // tokens of prompts that were in the cache
-    int64_t preemptions = 0;
+    int64_t sampled = 0;         // tokens
+    int64_t computed = 0;        // tokens of passes, prompts among them
+    int64_t found = 0;           // tokens of prompts that were in the cache
+    int64_t preemptions = 0;     // for want of pages
+    int64_t recomputations = 0;  // of running requests, because weights changed
   };
   const Counts& counts() const { return counts_; }
 
@@ -115,6 +116,7 @@ class Engine {
   int64_t part_of_prompt(const Sequence& sequence, int64_t most) const;
   bool make_room(Sequence& sequence, int64_t tokens);
   void preempt(Sequence& sequence);
+  void set_back(Sequence& sequence);
   void release(Sequence& sequence);
 
   // prefixes.cpp

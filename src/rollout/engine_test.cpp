@@ -228,7 +228,9 @@ TEST(Engine, NoPageSurvivesAnUpdateOfTheWeights) {
     const Completion after = answers(engine).begin()->second;
     EXPECT_EQ(after.ids, answers_of(model->decoder, {request})[0].ids);
     EXPECT_NE(after.ids, anew.ids);
-    EXPECT_EQ(across.preemptions, 1);
+    EXPECT_EQ(across.recomputations, 1);
+    EXPECT_EQ(engine.counts().recomputations, 1);
+    EXPECT_EQ(engine.counts().preemptions, 0);
     EXPECT_NE(across.versions.front(), across.versions.back());
     EXPECT_EQ(across.versions.back(), model->decoder.parameters().version());
     // Its last tokens are those of the new weights behind what was there.

@@ -46,10 +46,11 @@ struct Completion {
   std::vector<uint64_t> versions = {};          // of the model's weights that each was sampled by
   std::vector<uint64_t> adapter_versions = {};  // of the adapter's; none without one
   Finish finish = Finish::kLength;
-  std::string error = {};     // kFailed: what to read
-  std::string text = {};      // of ids, cut before a stop string; only of requests with stop strings
-  int64_t cached_tokens = 0;  // of the prompt, that were in the cache when it was first computed
-  int64_t preemptions = 0;
+  std::string error = {};      // kFailed: what to read
+  std::string text = {};       // of ids, cut before a stop string; only of requests with stop strings
+  int64_t cached_tokens = 0;   // of the prompt, that were in the cache when it was first computed
+  int64_t preemptions = 0;     // times that others needed its pages
+  int64_t recomputations = 0;  // times that weights changed while it ran
   // Of requests that record experts: [tokens][router][top_k] of all tokens that were computed, which are
   // those of the prompt and all but the last of ids.
   std::vector<int32_t> experts = {};

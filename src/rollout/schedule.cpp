@@ -19,7 +19,11 @@ void Engine::follow_weights() {
         sequence->adapter_version != Sequence::version_of(sequence->request.adapter))
       stale.push_back(sequence.get());
   model_version_ = version;
-  for (auto each = stale.rbegin(); each != stale.rend(); ++each) preempt(**each);
+  for (auto each = stale.rbegin(); each != stale.rend(); ++each) {
+    ++(*each)->result.recomputations;
+    ++counts_.recomputations;
+    set_back(**each);
+  }
 }
 
 // Whether a running prompt is about to compute pages that this one could take over.
@@ -64,7 +68,8 @@ bool Engine::begin(Sequence& sequence) {
   }
   free_slots_.pop_back();
   counts_.found += found;
-  if (sequence.result.preemptions == 0) sequence.result.cached_tokens = found;
+  if (sequence.result.preemptions + sequence.result.recomputations == 0)
+    sequence.result.cached_tokens = found;
   return true;
 }
 
@@ -78,10 +83,15 @@ void Engine::release(Sequence& sequence) {
 }
 
 void Engine::preempt(Sequence& sequence) {
-  free_slots_.push_back(sequence.slot);
-  release(sequence);
   ++sequence.result.preemptions;
   ++counts_.preemptions;
+  set_back(sequence);
+}
+
+// To the front of those that wait; its tokens are computed again.
+void Engine::set_back(Sequence& sequence) {
+  free_slots_.push_back(sequence.slot);
+  release(sequence);
   const auto at = std::find_if(running_.begin(), running_.end(),
                                [&](const auto& each) { return each.get() == &sequence; });
   waiting_.push_front(std::move(*at));

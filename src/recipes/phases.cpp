@@ -14,13 +14,13 @@ int64_t Phases::end_phase() {
   return bytes;
 }
 
-int64_t Phases::end_rollout() {
+int64_t Phases::end_rollout(collectives::Group& ranks) {
   has_rollouts_ = true;
-  return end_phase();
+  return std::ranges::max(ranks.gather("memory of rollouts", end_phase()));
 }
 
-void Phases::end_update() {
-  if (has_rollouts_) update_bytes_ = end_phase();
+void Phases::end_update(collectives::Group& ranks) {
+  if (has_rollouts_) update_bytes_ = std::ranges::max(ranks.gather("memory of updates", end_phase()));
 }
 
 MemoryUsage Phases::usage() const {

@@ -1,4 +1,5 @@
 #pragma once
+#include "collectives/group.h"
 #include "device/memory.h"
 
 namespace temper::recipes {
@@ -11,9 +12,12 @@ class Phases {
 
   // What was before it, saves and evaluations among them, is no part of either phase.
   void begin_rollout() { end_phase(); }
-  int64_t end_rollout();                                  // the most bytes of the device in use during it
-  void end_update();                                      // nothing where the run has no rollouts
-  int64_t update_bytes() const { return update_bytes_; }  // of the last update, with what leads to it
+  // The most bytes in use during it, of the rank whose device had most. All of these ranks call it.
+  int64_t end_rollout(collectives::Group& ranks);
+  void end_update(collectives::Group& ranks);  // nothing where the run has no rollouts
+  int64_t update_bytes() const {
+    return update_bytes_;
+  }  // the same of the last update, with what leads to it
 
   void add_rollout_seconds(double seconds) { rollout_seconds_ += seconds; }
   bool has_rollouts() const { return has_rollouts_; }

@@ -248,7 +248,7 @@ void TrainingLoop::train_one(StepDeadline& deadline) {
   deadline.begin_step();  // a rollout had one of its own
   if (learners.empty()) return;
   std::vector<training::PendingStep> pending = begin(learners);
-  setup_.phases->end_update();
+  setup_.phases->end_update(setup_.ranks);
   report_all();
   for (size_t i = 0; i < learners.size(); ++i) learners[i]->begun(std::move(pending[i]));
   if (setup_.facts.device.type == DeviceType::kCpu) report_all();

@@ -146,7 +146,7 @@ void GrpoBatches::roll() {
     asked += count;
     keep(round);
   }
-  report_.memory = setup_.phases->end_rollout();
+  report_.memory = setup_.phases->end_rollout(setup_.ranks);
   turn.wake();
   report_.sum_over(ranks());
   if (report_.judged == 0)
@@ -299,7 +299,7 @@ std::optional<BatchSource::Judged> GrpoBatches::evaluate() {
   setup_.phases->begin_rollout();
   std::vector<SampledAnswer> samples =
       answers_.ask(*data_.eval, asked, (count + step - 1) / step, {}, [](const SampledAnswer&, size_t) {});
-  report.memory = setup_.phases->end_rollout();
+  report.memory = setup_.phases->end_rollout(setup_.ranks);
   turn.wake();
   share(samples, [&](const SampledAnswer& sample) -> const Prompt& {
     return prompts[static_cast<size_t>((sample.group - askers().rank()) / step)];

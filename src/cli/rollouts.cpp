@@ -42,8 +42,10 @@ Samples read_samples(const std::string& run, int64_t wanted) {
   for (const std::string& file : files)
     recipes::Journal::for_each_line(file, [&](const recipes::Journal::Line& line) {
       if (line.rollout() != samples.rollout) return;
-      if (Json parsed = line.parse(); parsed.find("passages") != nullptr)
-        samples.lines.push_back(std::move(parsed));
+      Json parsed = line.parse();
+      if (parsed.find("passages") == nullptr) return;
+      recipes::sample_from(parsed);  // an Error where something is missing
+      samples.lines.push_back(std::move(parsed));
     });
   return samples;
 }

@@ -24,6 +24,8 @@ std::string problem_of_messages(const Json& messages) {
     const Json* content = message.find("content");
     if (content == nullptr || !content->is_string()) return "messages has one without a content that is text";
   }
+  if (messages.as_array().back().at("role").as_string() == "assistant")
+    return "messages ends with one of the assistant, who is asked for the next";
   return "";
 }
 

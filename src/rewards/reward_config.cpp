@@ -116,6 +116,9 @@ void check(const std::vector<RewardConfig>& configs, const std::string& key) {
       fail("[{}[{}].name] is '{}', as that of {}[{}]; give it another name", key, i, at->first, key,
            at->second);
   }
+  const auto only_measured = [](const RewardConfig& config) { return config.weight == 0; };
+  if (!configs.empty() && std::all_of(configs.begin(), configs.end(), only_measured))
+    fail("[{}] all weights are 0, so every answer would be worth 0; give one of them another weight", key);
 }
 
 }  // namespace temper::rewards

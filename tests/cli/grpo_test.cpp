@@ -271,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(GrpoCli, MistakesAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {"  group_size: 1\n", "[grpo.group_size] is 1, but loss grpo compares"},
-      {"  temperature: 0\n", "grpo.temperature"},
+      {"  temperature: 0\n", "'grpo.temperature': expected a number at least 0.0001, found '0'"},
       {"  updates_per_rollout: 3\n",
        "[grpo.updates_per_rollout] is 3, which does not divide prompts_per_rollout, 4"},
       {"  loss: dapo\n  kl: k2\n", "[grpo.kl] is set, but beta is 0"},
@@ -295,6 +295,7 @@ TEST_F(GrpoCli, MistakesAreNamed) {
       {"  correction: token\n  rollout_log_probs: truncated\n",
        "none of top_k, top_p and min_p leaves a token out"},
       {"  min_p: 1.5\n", "grpo.min_p"},
+      {"  rewards: [{type: exact_match, weight: 0}]\n", "[grpo.rewards] all weights are 0"},
       {"  cache_tokens: 16\n", "tokens of cache"},
       {"  stop: ['0']\n  num_generations: 3\n", "group_size"}};
   for (const auto& [keys, message] : cases) {
@@ -324,6 +325,18 @@ TEST_F(GrpoCli, MistakesAreNamed) {
                                    "most_rounds: 2\n") +
                      " --output " + folder() + "/same",
                  2, "[grpo.dynamic_sampling] after 2 rounds");
+}
+
+TEST_F(GrpoCli, AnswersThatCannotDifferAreRefused) {
+  for (const char* key : {"top_k", "min_p"})
+    expect_refused(
+        "train " + configuration("alike", fmt::format("  {}: 1\n", key)) + " --output " + folder() + "/alike",
+        2, fmt::format("[grpo.{}] is 1, with which all answers to a prompt are the same", key));
+  expect_refused(
+      "train " + configuration("alike", "  temperature: 1e-40\n") + " --output " + folder() + "/alike", 2,
+      "'grpo.temperature': expected a number at least 0.0001");
+  // Nothing compares the answers to one prompt here.
+  trained(configuration("greedy", "  loss: reinforce_pp\n  top_k: 1\n"), "greedy", " --train.steps 1");
 }
 
 // Updates, evaluations and checkpoints that are written meanwhile are those of a run in which nothing sleeps.

@@ -37,7 +37,11 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
       .at_least(1);
   s.field("epochs", c.epochs, "How often the answers of a rollout are learnt from.").at_least(1);
   s.field("max_new_tokens", c.max_new_tokens, "Tokens of an answer, at most.").at_least(1);
-  s.field("temperature", c.temperature, "What logits are divided by, in rollouts and in training.").above(0);
+  s.field(
+       "temperature", c.temperature,
+       "What logits are divided by, in rollouts and in training. Below 1e-4 all answers to a prompt would be "
+       "the same, or their probabilities no numbers.")
+      .at_least(1e-4);
   s.field("top_k", c.top_k, "Sample from the k most likely tokens; 0: from all.").at_least(0);
   s.field("top_p", c.top_p, "Sample from the most likely tokens that have this probability together.")
       .above(0)
@@ -208,6 +212,11 @@ void check_groups(const GrpoKeys& c) {
         "[grpo.group_size] is 1, but loss {} compares the answers to a prompt with one another: nothing "
         "would be learnt; set 2 or more, or loss: reinforce_pp",
         c.loss);
+  if (compares && (c.top_k == 1 || c.min_p == 1))
+    fail(
+        "[grpo.{}] is 1, with which all answers to a prompt are the same, but loss {} compares them with one "
+        "another: nothing would be learnt; leave it out",
+        c.top_k == 1 ? "top_k" : "min_p", c.loss);
   if (c.dynamic_sampling && c.group_size < 2)
     fail(
         "[grpo.dynamic_sampling] is true, but groups of one answer have no spread; set grpo.group_size to 2 "

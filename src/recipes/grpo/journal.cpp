@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace temper::recipes {
@@ -41,8 +42,15 @@ void Journal::for_each_line(const std::string& file, const std::function<void(co
   const MappedFile mapped(file);
   const std::string_view text = mapped.text();
   int64_t number = 0;
-  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
-    use({text.substr(begin, end - begin), file, ++number});
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string place = fmt::format("[{}:{}", file, ++number);
+    try {
+      use({text.substr(begin, end - begin), file, number});
+    } catch (const Error& error) {
+      if (std::string_view(error.what()).starts_with(place)) throw;
+      throw Error(fmt::format("{}] {}", place, error.what()), error.kind());
+    }
+  }
 }
 
 Json Journal::Line::parse() const { return Json::parse(text, fmt::format("{}:{}", file, number)); }

@@ -43,6 +43,7 @@ class Journal {
     int64_t rollout() const;
     Json parse() const;
   };
+  // Errors of `use` say which line it was.
   static void for_each_line(const std::string& file, const std::function<void(const Line&)>& use);
 
  private:

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/errors.h"
+
 namespace temper::recipes {
 namespace {
 
@@ -34,6 +36,19 @@ TEST(Journal, ReadsTheRolloutThatContinuesAlone) {
   journal.begin_at(1, false);
   EXPECT_EQ(journal.find(0, 0), nullptr);
   EXPECT_EQ(read_file(file), before + "{\"sample\": 0, \"scores\": [], \"group\": 7, \"rollout\": 0}\n");
+}
+
+TEST(Journal, ErrorsNameTheLine) {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "rollouts.jsonl";
+  const auto refusal = [&](const std::string& second) {
+    write_file(file, line(0, 0, "first") + second + "\n");
+    Journal journal(folder.path(), 0, 1);
+    return error_of([&] { journal.begin_at(1, true); });
+  };
+  expect_has(refusal(R"({"rollout": "x"})"), file + ":2] expected an integer, found a string");
+  expect_has(refusal(R"({"rollout": 1, "group": 0})"), file + ":2] ");
+  expect_has(refusal("rubbish"), file + ":2:1:1] not valid JSON");
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ class ProgramReward : public testing::Test {
       reward.submit(static_cast<int64_t>(i),
                     {.place = fmt::format("rows.jsonl:{}", i), .row = &row_, .text = texts[i]});
     std::map<int64_t, Verdict> verdicts;
-    for (auto taken = reward.take(true); !taken.empty(); taken = reward.take(true))
+    for (auto taken = reward.take(kForEver); !taken.empty(); taken = reward.take(kForEver))
       for (auto& [id, verdict] : taken) EXPECT_TRUE(verdicts.emplace(id, std::move(verdict)).second);
     EXPECT_EQ(verdicts.size(), texts.size());
     return verdicts;
@@ -105,8 +105,16 @@ TEST_F(ProgramReward, Judges) {
 
 TEST_F(ProgramReward, NothingIsAwaited) {
   const auto reward = make_reward(config_, kKey);
-  EXPECT_TRUE(reward->take(true).empty());
-  EXPECT_TRUE(reward->take(false).empty());
+  EXPECT_TRUE(reward->take(kForEver).empty());
+  EXPECT_TRUE(reward->take(0).empty());
+}
+
+TEST_F(ProgramReward, IsWaitedForNoLongerThanAsked) {
+  const auto reward = make_reward(config_, kKey);
+  reward->submit(5, {.place = "", .row = &row_, .text = "hang"});
+  const double begun = seconds_now();
+  EXPECT_TRUE(reward->take(0.1).empty());
+  EXPECT_GE(seconds_now() - begun, 0.1);
 }
 
 TEST_F(ProgramReward, AnEnvironmentContinues) {
@@ -115,7 +123,7 @@ TEST_F(ProgramReward, AnEnvironmentContinues) {
                      .row = &row_,
                      .text = "next",
                      .messages = Json::parse(R"([{"role": "assistant", "content": "next"}])", "")});
-  const auto verdicts = reward->take(true);
+  const auto verdicts = reward->take(kForEver);
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_EQ(verdicts[0].second.reward, 2);
   EXPECT_EQ(verdicts[0].second.next.dump(),
@@ -217,7 +225,7 @@ TEST_F(ProgramReward, ThreeDeathsInARowEndIt) {
     reward->submit(i, {.place = fmt::format("rows.jsonl:{}", i), .row = &row_, .text = "crash"});
   size_t verdicts = 0;
   const std::string error = error_of([&] {
-    for (;;) verdicts += reward->take(true).size();
+    for (;;) verdicts += reward->take(kForEver).size();
   });
   EXPECT_EQ(verdicts, 2u);
   EXPECT_EQ(error,

@@ -44,12 +44,16 @@ void check_evaluations(const RunConfig& config) {
          eval.every_steps,
          config.adapters.empty() ? "neither data.eval nor data.eval_fraction"
                                  : "none of data.eval, data.eval_fraction and the adapters' eval");
-  if (eval.max_new_tokens != EvalConfig().max_new_tokens && eval.exact_match == 0)
-    fail(
-        "[eval.max_new_tokens] is {}, but eval.exact_match is 0, and no questions are answered{}; leave it "
-        "out",
-        eval.max_new_tokens,
-        recipe_of(config).rollouts != nullptr ? " (evaluations by rewards read grpo.max_new_tokens)" : "");
+}
+
+std::string eval_key_without_effect(const RunConfig& config) {
+  const EvalConfig& eval = config.eval;
+  if (eval.max_new_tokens == EvalConfig().max_new_tokens || eval.exact_match > 0) return "";
+  return fmt::format(
+      "[eval.max_new_tokens] is {}, and has no effect: eval.exact_match is 0, and no questions are "
+      "answered{}",
+      eval.max_new_tokens,
+      recipe_of(config).rollouts != nullptr ? " (evaluations by rewards read grpo.max_new_tokens)" : "");
 }
 
 double Evaluation::perplexity() const { return std::exp(loss); }

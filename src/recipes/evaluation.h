@@ -6,9 +6,12 @@
 
 namespace temper::recipes {
 
-// An Error for keys of `eval` that a run would not read: times of evaluations where no rows are held out, and
-// lengths of answers where no questions are answered.
+// An Error for evaluations at times where no rows are held out.
 void check_evaluations(const RunConfig& config);
+
+// A sentence about eval.max_new_tokens where it is set and no questions are answered: for a warning, since
+// questions are often switched off by themselves. Empty otherwise.
+std::string eval_key_without_effect(const RunConfig& config);
 
 // How well a model predicts the targets of data.eval, of what data.eval_fraction holds out, or, where there
 // is neither, of data.train.

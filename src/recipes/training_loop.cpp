@@ -136,6 +136,7 @@ void TrainingLoop::begin_and_train() {
     return check(preferred, plan);
   }
   state_memory_policy();
+  if (const std::string unread = eval_key_without_effect(setup_.config); !unread.empty()) log_warning(unread);
   collectives::at_root(setup_.ranks, "opening the folder", [&] { open_folders(); });
   const backends::RunChoices choices(files_.algorithms(), has_states(setup_.config));
   setup_.load_weights(preferred, options_.verbose);

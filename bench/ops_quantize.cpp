@@ -14,6 +14,8 @@ struct Named {
 const Named kFormats[] = {
     {"int8", {quant::integer_element(8, false, false), Scaling::kIntegers}},
     {"int4", {quant::integer_element(4, false, false), Scaling::kIntegers}},
+    {"int8_zero_points", quant::by_zero_points(quant::integer_element(8, false, false))},
+    {"int4_zero_points", quant::by_zero_points(quant::integer_element(4, false, false))},
     {"fp8", {quant::kE4M3, Scaling::kFloats}},
     {"fp8_e5m2", {quant::kE5M2, Scaling::kFloats}},
     {"nvfp4", {quant::kE2M1, Scaling::kTwoLevels, 16}},
@@ -30,12 +32,16 @@ void add_one(const Size& size, DType dtype, const Named& named) {
   for_each_provider<FakeQuantize>(
       {dtype, named.format}, label(dtype, name), size.eager, [&](const auto& full, const auto& ops) {
         add_passes(full, dtype, [=]() -> Build {
-          Tensor amax;
-          if (named.format.needs_amax()) {
-            const std::vector<float> ones(static_cast<size_t>(channels ? shape[0] : 1), 1.f);
-            amax = Tensor::from(ones).reshape({-1, 1}).on(machine().device);  // of what is filled
-          }
+          const auto ends_at = [&](float end) {
+            const std::vector<float> all(static_cast<size_t>(channels ? shape[0] : 1), end);
+            return Tensor::from(all).reshape({-1, 1}).on(machine().device);
+          };
+          Tensor amax, low;
+          if (named.format.needs_amax()) amax = ends_at(1);  // of what is filled
+          if (named.format.has_zero_points()) low = ends_at(-1);
           return [=, x = filled(shape, dtype)](Tape& tape) {
+            if (low.defined())
+              return fake_quantize(tape, ops, input(tape, x), {low, amax}, named.format, channels);
             return fake_quantize(tape, ops, input(tape, x), amax, named.format, channels);
           };
         });

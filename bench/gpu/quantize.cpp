@@ -37,6 +37,9 @@ class Bench : public GpuBench {
     if (s.columns % 128 == 0) forward("int4, blocks of 128", "int4", x, {s.experts, s.rows, s.columns / 128});
     if (s.columns % 128 == 0 && s.rows % 128 == 0)
       forward("fp8, tiles of 128 x 128", "fp8", x, {s.experts, s.rows / 128, s.columns / 128});
+    forward("int8 with zero points, channels", "int8", x, {s.experts, s.rows, 1}, true);
+    if (s.columns % 128 == 0)
+      forward("int4 with zero points, blocks of 128", "int4", x, {s.experts, s.rows, s.columns / 128}, true);
     forward("nvfp4", "nvfp4", x, {s.experts, 1, 1});
     for (const char* name : {"mxfp8", "mxfp6", "mxfp4", "mxint8"}) forward(name, name, x, {});
     backward(x, {s.experts, 1, 1}, kBrain);
@@ -51,9 +54,14 @@ class Bench : public GpuBench {
     const Tensor x = random_values(device(), {tokens, columns}, kBrain);
     forward("fp8, all tokens", "fp8", x, {1, 1});
     forward("fp8, each token", "fp8", x, {tokens, 1});
+    forward("int8 with zero points, each token", "int8", x, {tokens, 1}, true);
     forward("nvfp4", "nvfp4", x, {1, 1});
     amax(x, {1, 1}, "all tokens");
     amax(x, {tokens, 1}, "each token");
+    report("largest and least values, each token", 2.0 * static_cast<double>(x.bytes()), [&] {
+      primitives::amax_of(x, {tokens, 1}, quant::Extreme::kHigh);
+      primitives::amax_of(x, {tokens, 1}, quant::Extreme::kLow);
+    });
   }
 
  private:
@@ -68,12 +76,17 @@ class Bench : public GpuBench {
   }
 
   // `groups` with no dimensions: the format needs no amax.
-  void forward(const std::string& name, const char* format_name, const Tensor& x, const Shape& groups) const {
-    const quant::Format& format = quant::format_named(format_name);
-    const Tensor amax = groups.ndim() > 0 ? primitives::amax_of(x, groups) : Tensor();
+  void forward(const std::string& name, const char* format_name, const Tensor& x, const Shape& groups,
+               bool zero_points = false) const {
+    quant::Format format = quant::format_named(format_name);
+    if (zero_points) format = quant::by_zero_points(format.element);
+    const Tensor amax = groups.ndim() > 0 ? primitives::amax_of(x, groups) : Tensor(),
+                 low = zero_points ? primitives::amax_of(x, groups, quant::Extreme::kLow) : Tensor();
     const auto ops = bind<FakeQuantize>({kBrain, format});
     const auto& kernel = ops.get<FakeQuantize>();
-    report(name, 2.0 * static_cast<double>(x.bytes()), [&] { kernel.forward({x, amax, format}); });
+    report(name, 2.0 * static_cast<double>(x.bytes()), [&] {
+      kernel.forward({x, amax, format, {}, {}, low});
+    });
   }
 
   void backward(const Tensor& x, const Shape& groups, DType grads) const {

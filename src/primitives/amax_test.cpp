@@ -24,19 +24,28 @@ const std::vector<Example> kExamples{
     {{40, 33, 256}, {8, 1, 2}},
 };
 
-Doubles reference(const Example& example, const Doubles& values) {
+double beyond(quant::Extreme extreme, double most, double value) {
+  return extreme == quant::Extreme::kHigh  ? std::max(most, value)
+         : extreme == quant::Extreme::kLow ? std::min(most, value)
+                                           : std::max(most, std::fabs(value));
+}
+
+Doubles reference(const Example& example, const Doubles& values, quant::Extreme extreme) {
   const quant::Groups groups = quant::groups_of("x", example.shape, example.amax);
   Doubles amax(static_cast<size_t>(example.amax.numel()));
   for (size_t i = 0; i < values.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
     double& most =
         amax[static_cast<size_t>(groups.first(at / groups.columns) + at % groups.columns / groups.width())];
-    most = std::max(most, std::fabs(values[i]));
+    most = beyond(extreme, most, values[i]);
   }
   return amax;
 }
 
-TEST(Amax, LargestMagnitudesOfGroupsOnEveryDevice) {
+constexpr quant::Extreme kExtremes[] = {quant::Extreme::kMagnitude, quant::Extreme::kHigh,
+                                        quant::Extreme::kLow};
+
+TEST(Amax, ExtremesOfGroupsOnEveryDevice) {
   for (const HardwareFacts& machine : machines())
     for (const Example& example : kExamples)
       for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -45,7 +54,9 @@ TEST(Amax, LargestMagnitudesOfGroupsOnEveryDevice) {
         const Padding none;
         const Tensor x =
             padded_tensor_of(values, example.shape, dtype, example.padding.value_or(none), machine.device);
-        EXPECT_EQ(values_of(amax_of(x, example.amax)), reference(example, values_of(x)));
+        for (const quant::Extreme extreme : kExtremes)
+          EXPECT_EQ(values_of(primitives::amax_of(x, example.amax, extreme)),
+                    reference(example, values_of(x), extreme));
       }
 }
 
@@ -62,6 +73,28 @@ TEST(Amax, GrowsAndKeepsWhatIsNoNumber) {
     grow_amax(Tensor::zeros({4, 2}, DType::kF32, MemoryTag::kData, machine.device), amax);
     EXPECT_TRUE(std::isnan(values_of(amax)[2]));
   }
+}
+
+// What is on the other side of zero does not count, but NaN of either sign does.
+TEST(Amax, EndsOfRanges) {
+  for (const HardwareFacts& machine : machines())
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Tensor x = Tensor::from<float>(
+          std::vector<float>{1, -3, INFINITY, -2, -INFINITY, 2, -NAN, 1, NAN, -1, -0.f, 0}, {6, 2});
+      const auto grown = [&](quant::Extreme extreme, const std::vector<float>& from) {
+        const Tensor ends = Tensor::from<float>(from, {6, 1}).on(machine.device);
+        grow_amax(x.to(dtype).on(machine.device), ends, extreme);
+        return values_of(ends);
+      };
+      const Doubles high = grown(quant::Extreme::kHigh, {5, 0.5f, 0, 0, 0, 0}),
+                    low = grown(quant::Extreme::kLow, {-1, -4, 0, 0, 0, 0});
+      EXPECT_EQ(Doubles(high.begin(), high.begin() + 3), (Doubles{5, INFINITY, 2}));
+      EXPECT_EQ(Doubles(low.begin(), low.begin() + 3), (Doubles{-3, -4, -INFINITY}));
+      for (const Doubles& ends : {high, low}) {
+        EXPECT_TRUE(std::isnan(ends[3]) && std::isnan(ends[4]));
+        EXPECT_EQ(ends[5], 0);
+      }
+    }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 #include "primitives/functors.h"
+#include "quant/groups.h"
 #include "tensor/tensor.h"
 
 // The CPU's PrimitiveFunctions (device_functions.h).
@@ -23,7 +24,7 @@ void take_last(const Tensor& x, const Tensor& ids, const Tensor& y);
 void take_last_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dx);
 void dequantize(const Tensor& codes, const Tensor& scales, const Tensor& y);
 void dequantize_nf4(const Nf4Matrix& matrix, const Tensor& y);
-void grow_amax(const Tensor& x, const Tensor& amax);
+void grow_amax(const Tensor& x, const Tensor& amax, quant::Extreme extreme);
 void add_counts(const Tensor& counts, const Tensor& more);
 void move_biases(const Tensor& biases, const Tensor& counts, float rate, const Tensor& norm);
 

@@ -1,5 +1,6 @@
 #pragma once
 #include "primitives/functors.h"
+#include "quant/groups.h"
 #include "tensor/tensor.h"
 
 namespace temper::primitives {
@@ -35,7 +36,8 @@ struct PrimitiveFunctions {
   // y[r, i] = scales[r] · codes[r, i], y of any floating-point dtype (primitives/quantized.h).
   void (*dequantize)(const Tensor& codes, const Tensor& scales, const Tensor& y) = nullptr;
   void (*dequantize_nf4)(const Nf4Matrix& matrix, const Tensor& y) = nullptr;  // primitives/nf4.h
-  void (*grow_amax)(const Tensor& x, const Tensor& amax) = nullptr;            // primitives/amax.h
+  // primitives/amax.h
+  void (*grow_amax)(const Tensor& x, const Tensor& amax, quant::Extreme extreme) = nullptr;
   // primitives/expert_counts.h
   void (*add_counts)(const Tensor& counts, const Tensor& more) = nullptr;
   void (*move_biases)(const Tensor& biases, const Tensor& counts, float rate, const Tensor& norm) = nullptr;

@@ -27,10 +27,15 @@ Tensor block_amax(const Tensor& x) {
   return amax;
 }
 
+// 1 where values are within the limits, and 0 elsewhere.
+Tensor within(const Tensor& limited, const Tensor& amax, const Tensor& low) {
+  if (!low.defined()) return combined(Within{}, limited, amax);
+  return combined(Where{}, combined(AtMost{}, limited, amax), combined(AtMost{}, low, limited));
+}
+
 // Float32, of grad's shape.
-Tensor clipped(const Tensor& grad, const Tensor& limited, const Tensor& amax) {
-  const Tensor within = combined(Within{}, limited, amax).reshape(grad.shape());
-  return combined(Where{}, floats(grad), within);
+Tensor clipped(const Tensor& grad, const Tensor& limited, const Tensor& amax, const Tensor& low) {
+  return combined(Where{}, floats(grad), within(limited, amax, low).reshape(grad.shape()));
 }
 
 }  // namespace
@@ -42,16 +47,25 @@ Tensor fake_quantized(const quant::Format& format, const Tensor& x, const Tensor
   return combined(Dequantized{format}, elements, combined(DecodingFactor{format}, own, whole));
 }
 
-Tensor scaled_columns(const Tensor& x, const Tensor& factors) { return combined(Mul{}, floats(x), factors); }
-
-void clip_gradient(const Tensor& grad, const Tensor& limited, const Tensor& amax) {
-  grad.copy_from(clipped(grad, limited, amax).to(grad.dtype()));
+Tensor fake_with_zeros(const quant::Element& element, const Tensor& x, const Tensor& low,
+                       const Tensor& high) {
+  const Tensor step = combined(RangeStep{element}, low, high), zero = combined(RangeZero{element}, low, high);
+  const Tensor integers =
+      mapped(Clamp{element.lowest, element.largest}, combined(Add{}, combined(WholeSteps{}, x, step), zero));
+  return combined(Mul{}, combined(Sub{}, integers, zero), step);
 }
 
-Var straight_through(Tape& tape, const Var& x, const Tensor& y, const Tensor& limited, const Tensor& amax) {
-  return tape.record(y, {&x}, [x, limited, amax](const Tensor& grad) {
+Tensor scaled_columns(const Tensor& x, const Tensor& factors) { return combined(Mul{}, floats(x), factors); }
+
+void clip_gradient(const Tensor& grad, const Tensor& limited, const Tensor& amax, const Tensor& low) {
+  grad.copy_from(clipped(grad, limited, amax, low).to(grad.dtype()));
+}
+
+Var straight_through(Tape& tape, const Var& x, const Tensor& y, const Tensor& limited, const Tensor& amax,
+                     const Tensor& low) {
+  return tape.record(y, {&x}, [x, limited, amax, low](const Tensor& grad) {
     if (!limited.defined()) return x.slot->add(grad);
-    give(x, clipped(grad, limited, amax));
+    give(x, clipped(grad, limited, amax, low));
   });
 }
 

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <variant>
 
-#include "quant/format.h"
+#include "quant/zero_points.h"
 
 // The mathematics of element-wise primitives, once for CPUs and devices: constexpr functions run on both.
 namespace temper::primitives {
@@ -105,13 +105,30 @@ struct Dequantized : NoSlopes {
   explicit Dequantized(const quant::Format& of) : format(of) {}
   constexpr float value(float element, float back) const { return dequantized(format, element, back); }
 };
+// Of integers with zero points (quant/zero_points.h), by the ends of a range.
+struct RangeStep : NoSlopes {
+  quant::Element element;
+  explicit RangeStep(const quant::Element& of) : element(of) {}
+  constexpr float value(float low, float high) const { return zero_point_of(element, low, high).step; }
+};
+struct RangeZero : NoSlopes {
+  quant::Element element;
+  explicit RangeZero(const quant::Element& of) : element(of) {}
+  constexpr float value(float low, float high) const { return zero_point_of(element, low, high).zero; }
+};
+struct WholeSteps : NoSlopes {
+  constexpr float value(float x, float step) const { return round_to(quant::whole_numbers(), x / step); }
+};
+struct AtMost : NoSlopes {
+  constexpr float value(float x, float limit) const { return x <= limit ? 1 : 0; }
+};
 struct Within : NoSlopes {
   constexpr float value(float x, float limit) const { return (x < 0 ? -x : x) <= limit ? 1 : 0; }
 };
 struct Where : NoSlopes {
   constexpr float value(float x, float flag) const { return flag != 0 ? x : 0; }
 };
-using Binary =
-    std::variant<Add, Sub, Mul, Div, EncodingFactor, DecodingFactor, Quantized, Dequantized, Within, Where>;
+using Binary = std::variant<Add, Sub, Mul, Div, EncodingFactor, DecodingFactor, Quantized, Dequantized,
+                            RangeStep, RangeZero, WholeSteps, Within, AtMost, Where>;
 
 }  // namespace temper::primitives

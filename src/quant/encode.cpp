@@ -29,6 +29,7 @@ void check_finite(std::string_view name, std::string_view what, std::span<const 
 
 Groups groups_in(std::string_view name, const Format& format, const Shape& values, const Tensor& amax) {
   if (format.needs_amax() && !amax.defined()) fail("[{}] has no amax: calibrate the model first", name);
+  invariant(!format.has_zero_points(), "zero points are encoded by encode_with_zeros()");
   const Groups groups = groups_of(name, values, amax.defined() ? amax.shape() : ones_of(values));
   check_columns(name, format, groups);
   return groups;

@@ -12,6 +12,7 @@ enum class Scaling : uint8_t {
   kScales,       // d = amax / L; x / d, q · d: as readers of files compute, which have d
   kTwoLevels,    // x / d, q · d with d = E4M3(block's amax / (6 g)) · g, where g = amax / (6 · 448)
   kPowersOfTwo,  // x / d, q · d with d = 2^ceil(log2(block's amax / L))
+  kZeroPoints,   // integers whose zero stands anywhere, by both ends of a range (quant/zero_points.h)
 };
 
 struct Format {
@@ -22,10 +23,13 @@ struct Format {
 
   constexpr bool has_blocks() const { return block > 0; }
   constexpr bool needs_amax() const { return scaling != Scaling::kPowersOfTwo; }
+  // Then there are two ends: the largest value, in the place of amax, and the least one.
+  constexpr bool has_zero_points() const { return scaling == Scaling::kZeroPoints; }
   bool operator==(const Format&) const = default;
 };
 
 constexpr Format by_scales(const Element& element) { return {element, Scaling::kScales}; }
+constexpr Format by_zero_points(const Element& element) { return {element, Scaling::kZeroPoints}; }
 
 inline constexpr float kLeastAmax = 0x1p-24f;  // from there down, amax counts as 0
 

@@ -30,18 +30,23 @@ Groups groups_of(std::string_view where, const Shape& values, const Shape& amax)
 
 namespace {
 
-// As bits, in whose order NaN comes last.
-template <class T>
+template <Extreme kExtreme, class T>
 uint32_t largest_bits(const T* x, int64_t count) {
   uint32_t most = 0;
   for (int64_t i = 0; i < count; ++i)
-    most = std::max(most, std::bit_cast<uint32_t>(static_cast<float>(x[i])) & 0x7FFFFFFF);
+    most = std::max(most, bits_of_extreme(kExtreme, std::bit_cast<uint32_t>(static_cast<float>(x[i]))));
   return most;
+}
+template <class T>
+uint32_t largest_bits(Extreme extreme, const T* x, int64_t count) {
+  return extreme == Extreme::kHigh  ? largest_bits<Extreme::kHigh>(x, count)
+         : extreme == Extreme::kLow ? largest_bits<Extreme::kLow>(x, count)
+                                    : largest_bits<Extreme::kMagnitude>(x, count);
 }
 
 }  // namespace
 
-Tensor amax_of(const Tensor& values, const Shape& shape) {
+Tensor amax_of(const Tensor& values, const Shape& shape, Extreme extreme) {
   const Groups groups = groups_of("amax", values.shape(), shape);
   const Tensor amax = Tensor::zeros(shape, DType::kF32);
   const int64_t rows = groups.experts * groups.rows, parts = groups.column_groups, width = groups.width();
@@ -51,14 +56,14 @@ Tensor amax_of(const Tensor& values, const Shape& shape) {
     const int64_t each = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(groups.columns, 1));
     parallel_ranges(rows, each, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin * parts; i < end * parts; ++i)
-        found[static_cast<size_t>(i)] = largest_bits(x + i * width, width);
+        found[static_cast<size_t>(i)] = largest_bits(extreme, x + i * width, width);
     });
   });
   auto* const largest = reinterpret_cast<uint32_t*>(amax.data<float>());
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t part = 0; part < parts; ++part) {
       uint32_t& most = largest[groups.first(row) + part];
-      most = std::max(most, found[static_cast<size_t>(row * parts + part)]);
+      most = std::max(most, extreme_of_bits(extreme, found[static_cast<size_t>(row * parts + part)]));
     }
   return amax;
 }

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string_view>
 
 #include "tensor/tensor.h"
@@ -23,8 +24,23 @@ struct Groups {
 // An Error "[where] amax is …, values [...] need …" where they do not fit.
 Groups groups_of(std::string_view where, const Shape& values, const Shape& amax);
 
-// The largest magnitudes of values (any floating-point dtype, compact, on the CPU) in groups: float32 of
-// `shape`. NaN counts as larger than infinity.
-Tensor amax_of(const Tensor& values, const Shape& shape);
+// What is looked for in a group, from 0 on: the largest magnitude, the largest value (at least 0), or the
+// least one (at most 0).
+enum class Extreme { kMagnitude, kHigh, kLow };
+
+// The bits of a float32 by which extremes are compared: those of its magnitude, in whose order NaN comes
+// last, or 0 where it does not count; and the number that the largest bits mean.
+constexpr uint32_t bits_of_extreme(Extreme extreme, uint32_t bits) {
+  const uint32_t magnitude = bits & 0x7FFFFFFFu;
+  if (extreme == Extreme::kMagnitude || magnitude > 0x7F800000u) return magnitude;
+  return (bits >> 31 != 0) == (extreme == Extreme::kLow) ? magnitude : 0;
+}
+constexpr uint32_t extreme_of_bits(Extreme extreme, uint32_t found) {
+  return extreme == Extreme::kLow && found != 0 ? found | 0x80000000u : found;
+}
+
+// The extremes of values (any floating-point dtype, compact, on the CPU) in groups: float32 of `shape`. NaN
+// counts as beyond infinity.
+Tensor amax_of(const Tensor& values, const Shape& shape, Extreme extreme = Extreme::kMagnitude);
 
 }  // namespace temper::quant

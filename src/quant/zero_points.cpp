@@ -1,7 +1,6 @@
 #include "quant/zero_points.h"
 
 #include <cmath>
-#include <limits>
 
 #include "base/error.h"
 #include "quant/packing.h"
@@ -18,25 +17,14 @@ void for_each_value(const Groups& groups, const Each& each) {
 }
 
 void check_finite(std::string_view name, const char* what, float value) {
-  if (!std::isfinite(value)) fail("[{}] {} is {}: it has no code", name, what, value);
+  if (!std::isfinite(value))
+    fail("[{}] {} is {}: it has no code", name, what, std::isnan(value) ? std::nanf("") : value);
 }
 
 }  // namespace
 
 Bounds bounds_of(const Tensor& values, const Shape& shape) {
-  const Groups groups = groups_of("bounds", values.shape(), shape);
-  const Bounds bounds{Tensor::empty(shape, DType::kF32), Tensor::empty(shape, DType::kF32)};
-  for (float& low : bounds.low.values<float>()) low = std::numeric_limits<float>::infinity();
-  for (float& high : bounds.high.values<float>()) high = -std::numeric_limits<float>::infinity();
-  const Tensor wide = values.to(DType::kF32);
-  const float* const x = wide.data<float>();
-  float *const low = bounds.low.data<float>(), *const high = bounds.high.data<float>();
-  for_each_value(groups, [&](int64_t i, int64_t group) {
-    // NaN stays where it has come.
-    if (!(x[i] >= low[group])) low[group] = low[group] == low[group] ? x[i] : low[group];
-    if (!(x[i] <= high[group])) high[group] = high[group] == high[group] ? x[i] : high[group];
-  });
-  return bounds;
+  return {amax_of(values, shape, Extreme::kLow), amax_of(values, shape, Extreme::kHigh)};
 }
 
 EncodedWithZeros encode_with_zeros(std::string_view name, const Element& element, const Tensor& values,

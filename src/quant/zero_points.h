@@ -1,7 +1,7 @@
 #pragma once
 #include <string_view>
 
-#include "quant/element.h"
+#include "quant/format.h"
 #include "quant/groups.h"
 
 // Integers whose zero stands where the values' range wants it (asymmetric quantization; Jacob et al.,
@@ -16,7 +16,7 @@ struct ZeroPoint {
 };
 
 // Whole numbers as far as they matter: beyond, every integer of 8 bits and less is at its end.
-inline constexpr Element kWhole{32, 9, 9, -512, 512, true};
+constexpr Element whole_numbers() { return {32, 9, 9, -512, 512, true}; }
 
 // Of values from `low` to `high`. Zero has a code: the range is widened to hold it. A range of 2^-24 and less
 // has the step 1, with which its values become 0; with one that is not finite every value becomes NaN.
@@ -25,21 +25,30 @@ constexpr ZeroPoint zero_point_of(const Element& element, float low, float high)
   const float least = low < 0 ? low : 0, range = (high > 0 ? high : 0) - least;
   if (range <= 0x1p-24f) return {1, element.lowest};
   const float step = range / (element.largest - element.lowest);
-  const float zero = element.lowest - round_to(kWhole, least / step);
+  const float zero = element.lowest - round_to(whole_numbers(), least / step);
   return {step, zero > element.largest ? element.largest : zero};
 }
 
 // The integer that stands for x: one of the element's.
 constexpr float integer_of(const Element& element, const ZeroPoint& at, float x) {
-  const float whole = round_to(kWhole, x / at.step) + at.zero;
+  const float whole = round_to(whole_numbers(), x / at.step) + at.zero;
   return whole < element.lowest ? element.lowest : whole > element.largest ? element.largest : whole;
 }
 constexpr float value_of(const ZeroPoint& at, float integer) { return (integer - at.zero) * at.step; }
 
-// The ends of groups of values, float32 of the shape that quant/groups.h describes for amax.
+// q - zero of the least and of the largest code: value_of(integer_of(x)) is x / step, rounded to a whole
+// number between these, times the step, since sums of small whole numbers are exact.
+struct Multiples {
+  float least = 0, most = 0;
+};
+constexpr Multiples multiples_of(const Element& element, const ZeroPoint& at) {
+  return {element.lowest - at.zero, element.largest - at.zero};
+}
+
+// The ends of groups of values, which hold zero: float32 of the shape that quant/groups.h describes for amax.
 struct Bounds {
-  Tensor low;   // as groups_of has it: [rows, 1] of channels, …
-  Tensor high;  // the same shape
+  Tensor low;   // at most 0; [rows, 1] of channels, …
+  Tensor high;  // at least 0, the same shape
 };
 Bounds bounds_of(const Tensor& values, const Shape& shape);
 

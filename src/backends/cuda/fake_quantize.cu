@@ -14,6 +14,7 @@ struct Arguments {
   StridedRows<T> x;
   T* y;
   const float* amax;  // null: the format needs none
+  const float* low;   // null: it has no zero points
   GroupPlaces<Divisor> places;
   typename Divisor::Index packs;
   quant::Format format;
@@ -49,7 +50,12 @@ __global__ void __launch_bounds__(threads_of(kScaling))
       if (pack >= a.packs) continue;
       if constexpr (kScaling != Scaling::kPowersOfTwo) {
         const Index group = a.places.group(pack);
-        if (!taken || group != last) faking.take(a.format, a.amax[group]);
+        if (!taken || group != last) {
+          if constexpr (kScaling == Scaling::kZeroPoints)
+            faking.take_range(a.format.element, a.low[group], a.amax[group]);
+          else
+            faking.take(a.format, a.amax[group]);
+        }
         taken = true;
         last = group;
       }
@@ -133,6 +139,7 @@ struct ClipArguments {
   StridedRows<T> x;
   Grad* grad;
   const float* amax;
+  const float* low;  // null: the other ends are -amax
   GroupPlaces<Divisor> places;
   typename Divisor::Index packs;
   Factors factors;
@@ -154,16 +161,17 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kPacksAhead; ++i) {
       const Index pack = first + i * kThreads;
       if (pack >= a.packs) continue;
-      const float amax = a.amax[a.places.group(pack)];
+      const Index group = a.places.group(pack);
+      const float amax = a.amax[group], low = a.low != nullptr ? a.low[group] : -amax;
       float values[N];
       widen_all(x[i], values);
       if constexpr (kScales)
         multiply(values, a.factors.by + a.factors.template first<N>(a.places.place(pack)));
-      else if (block_amax(x[i], 1) <= amax)
+      else if (block_amax(x[i], 1) <= fminf(amax, -low))
         continue;
 #pragma unroll
       for (int k = 0; k < N; ++k)
-        if (!(fabsf(values[k]) <= amax)) a.grad[int64_t{pack} * N + k] = narrow<Grad>(0);
+        if (!(values[k] <= amax && values[k] >= low)) a.grad[int64_t{pack} * N + k] = narrow<Grad>(0);
     }
   });
 }
@@ -176,6 +184,25 @@ quant::Groups groups_in(const FakeQuantize& op, const Tensor& amax) {
 
 const float* values_of(const Tensor& amax) { return amax.defined() ? amax.data<float>() : nullptr; }
 
+template <class T, int N, class Divisor, Scaling kScaling, bool kInteger>
+void launch_wide(const FakeQuantize& op, const Arguments<T, Divisor, kInteger>& arguments,
+                 const Factors& factors) {
+  const WideArguments<T, Divisor, kInteger> all{
+      arguments,       factors,
+      values_of(op.again.amax), GroupPlaces<Divisor>(groups_in(op, op.again.amax), N),
+      op.again.format, Rounding<false>(op.again.format.element)};
+  const int64_t packs = op.x.numel() / N;
+  fake_wide_pack<T, N, Divisor, kScaling, kInteger>
+      <<<static_cast<unsigned>((packs + kThreads - 1) / kThreads), kThreads, 0,
+         device::stream(op.x.device())>>>(all);
+}
+
+template <class F>
+void visit_all_scalings(const quant::Format& format, F&& f) {
+  if (format.has_zero_points()) return f.template operator()<Scaling::kZeroPoints, true>();
+  visit_scaling(format, f);
+}
+
 Tensor forward(const FakeQuantize& op) {
   const Tensor y = Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, op.x.device());
   const quant::Groups groups = groups_in(op, op.amax);
@@ -186,27 +213,22 @@ Tensor forward(const FakeQuantize& op) {
     const bool has_packs = x.has_packs(kLanes<T>) && factors.have_packs();
     visit_packs<kLanes<T>>(groups, has_packs, [&]<int N, class Divisor>() {
       const int64_t packs = y.numel() / N;
-      visit_scaling(op.format, [&]<Scaling kScaling, bool kInteger>() {
+      visit_all_scalings(op.format, [&]<Scaling kScaling, bool kInteger>() {
         const Arguments<T, Divisor, kInteger> arguments{x,
                                                         static_cast<T*>(y.raw()),
                                                         values_of(op.amax),
+                                                        values_of(op.low),
                                                         GroupPlaces<Divisor>(groups, N),
                                                         static_cast<typename Divisor::Index>(packs),
                                                         op.format,
                                                         Rounding<kInteger>(op.format.element)};
-        const cudaStream_t stream = device::stream(y.device());
-        if (wide) {
-          const WideArguments<T, Divisor, kInteger> all{
-              arguments,       factors,
-              values_of(op.again.amax), GroupPlaces<Divisor>(groups_in(op, op.again.amax), N),
-              op.again.format, Rounding<false>(op.again.format.element)};
-          fake_wide_pack<T, N, Divisor, kScaling, kInteger>
-              <<<static_cast<unsigned>((packs + kThreads - 1) / kThreads), kThreads, 0, stream>>>(all);
-        } else {
-          constexpr int kOwnThreads = threads_of(kScaling);
-          fake_packs<T, N, Divisor, kScaling, kInteger>
-              <<<one_block_for_each_run<kOwnThreads>(packs), kOwnThreads, 0, stream>>>(arguments);
+        if constexpr (kScaling != Scaling::kZeroPoints) {
+          if (wide) return launch_wide<T, N, Divisor, kScaling, kInteger>(op, arguments, factors);
         }
+        constexpr int kOwnThreads = threads_of(kScaling);
+        fake_packs<T, N, Divisor, kScaling, kInteger>
+            <<<one_block_for_each_run<kOwnThreads>(packs), kOwnThreads, 0, device::stream(y.device())>>>(
+                arguments);
       });
     });
   });
@@ -225,6 +247,7 @@ void clip(const FakeQuantize& op, const Tensor& grad) {
     const ClipArguments<T, Grad, Divisor> arguments{x,
                                                     static_cast<Grad*>(grad.raw()),
                                                     op.amax.data<float>(),
+                                                    values_of(op.low),
                                                     GroupPlaces<Divisor>(groups, N),
                                                     static_cast<typename Divisor::Index>(packs),
                                                     factors};
@@ -243,7 +266,9 @@ void backward(const FakeQuantize& op, const Tensor& grad) {
 }
 
 ops::Refusal accepts(const FakeQuantize::Signature& signature, const HardwareFacts&) {
-  return refuse_format(signature.format);
+  const quant::Format& format = signature.format;
+  if (format.has_zero_points()) return std::nullopt;
+  return refuse_format(format);
 }
 
 }  // namespace

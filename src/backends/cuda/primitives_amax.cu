@@ -1,4 +1,4 @@
-// The largest magnitudes of groups: as bits, whose order is that of numbers, so that any order of updates gives
+// The largest magnitudes of groups, or the ends of their ranges: as bits, whose order is that of numbers, so that any order of updates gives
 // the same.
 #include "backends/cuda/group_places.h"
 #include "backends/cuda/primitives.h"
@@ -14,15 +14,17 @@ struct AmaxArguments {
   typename Divisor::Index packs;
 };
 
-template <class T>
-__device__ uint32_t magnitude_bits(T value) {
-  return __float_as_uint(widen(value)) & 0x7FFFFFFFu;
+using quant::Extreme;
+
+template <Extreme kExtreme, class T>
+__device__ uint32_t bits_of(T value) {
+  return quant::bits_of_extreme(kExtreme, __float_as_uint(widen(value)));
 }
 
-// The largest magnitude of packs. Those of 16 bits are compared as they are, two in a word.
-template <class T, int N>
+// The extreme of packs. Magnitudes of 16 bits are compared as they are, two in a word.
+template <class T, int N, Extreme kExtreme>
 struct Largest {
-  static constexpr bool kPairs = sizeof(T) == 2 && N % 2 == 0;
+  static constexpr bool kPairs = sizeof(T) == 2 && N % 2 == 0 && kExtreme == Extreme::kMagnitude;
 
   __device__ void take(const Pack<T, N>& pack) {
     if constexpr (kPairs) {
@@ -31,7 +33,7 @@ struct Largest {
       for (int k = 0; k < N / 2; ++k) found = __vmaxu2(found, pairs[k] & 0x7FFF7FFFu);
     } else {
 #pragma unroll
-      for (int k = 0; k < N; ++k) found = max(found, magnitude_bits(pack.values[k]));
+      for (int k = 0; k < N; ++k) found = max(found, bits_of<kExtreme>(pack.values[k]));
     }
   }
   // As float32 has it.
@@ -40,9 +42,9 @@ struct Largest {
       const auto most = static_cast<uint16_t>(max(found & 0xFFFFu, found >> 16));
       T value;
       memcpy(&value, &most, sizeof value);
-      return magnitude_bits(value);
+      return bits_of<kExtreme>(value);
     } else {
-      return found;
+      return quant::extreme_of_bits(kExtreme, found);
     }
   }
 
@@ -81,12 +83,12 @@ __device__ void update_by_block(uint32_t* amax, Index group, uint32_t found) {
 
 // A thread keeps what it found for as long as its packs are of one group. A block's runs are beside each other, so
 // that it has few groups: blocks that stride come to the next group together, and their updates of it wait.
-template <class T, int N, class Divisor>
+template <class T, int N, class Divisor, Extreme kExtreme>
 __global__ void __launch_bounds__(kThreads)
     find_amax(const __grid_constant__ AmaxArguments<T, Divisor> a) {
   using Index = typename Divisor::Index;
   Index last = 0;
-  Largest<T, N> most;  // what amax is at least
+  Largest<T, N, kExtreme> most;  // what amax is at least
   constexpr Index kRun = kThreads * kPacksAhead;
   const Index runs = (a.packs + kRun - 1) / kRun, of_block = (runs + gridDim.x - 1) / gridDim.x,
               from = blockIdx.x * of_block, until = min(from + of_block, runs);
@@ -114,7 +116,8 @@ __global__ void __launch_bounds__(kThreads)
   update_by_block(a.amax, last, most.bits());
 }
 
-void grow_amax(const Tensor& x, const Tensor& amax) {
+template <Extreme kExtreme>
+void grow(const Tensor& x, const Tensor& amax) {
   if (x.numel() == 0) return;
   const quant::Groups groups = quant::groups_of("amax", x.shape(), amax.shape());
   visit_device_float(x.dtype(), [&]<class T>() {
@@ -124,11 +127,18 @@ void grow_amax(const Tensor& x, const Tensor& amax) {
       const AmaxArguments<T, Divisor> arguments{rows, static_cast<uint32_t*>(amax.raw()),
                                                 GroupPlaces<Divisor>(groups, N),
                                                 static_cast<typename Divisor::Index>(packs)};
-      find_amax<T, N, Divisor>
+      find_amax<T, N, Divisor, kExtreme>
           <<<blocks_for_runs(packs), kThreads, 0, device::stream(x.device())>>>(arguments);
     });
   });
   device::check_launch("amax");
+}
+
+void grow_amax(const Tensor& x, const Tensor& amax, Extreme extreme) {
+  const auto growing = extreme == Extreme::kHigh  ? grow<Extreme::kHigh>
+                       : extreme == Extreme::kLow ? grow<Extreme::kLow>
+                                                  : grow<Extreme::kMagnitude>;
+  growing(x, amax);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include "backends/gpu/device_code.h"
 #include "ops/kernel.h"
-#include "quant/format.h"
+#include "quant/zero_points.h"
 
 // The arithmetic of quant/format.h as GPUs compute it fast, with the same bits.
 namespace temper::backends {
@@ -255,6 +255,35 @@ class Faking<quant::Scaling::kTwoLevels, false> {
   Quotient most_;
 };
 
+// Of integers with zero points: x / step becomes a whole number between quant::Multiples.
+template <>
+class Faking<quant::Scaling::kZeroPoints, true> {
+ public:
+  __device__ void take_range(const quant::Element& element, float low, float high) {
+    const quant::ZeroPoint at = quant::zero_point_of(element, low, high);
+    multiples_ = quant::multiples_of(element, at);
+    step_ = Quotient(at.step);
+  }
+  template <int N>
+  __device__ void fake(const Rounding<true>& round, float, float (&x)[N]) const {
+    constexpr float kMost = 0x1p60f;
+    bool quick = step_.quick;
+#pragma unroll
+    for (int k = 0; k < N; ++k) quick &= fabsf(x[k]) <= kMost;
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] = multiple(round, quick ? step_.quickly(x[k]) : step_.exactly(x[k]));
+  }
+
+ private:
+  __device__ float multiple(const Rounding<true>& round, float quotient) const {
+    const float clipped = least_of(largest_of(quotient, multiples_.least), multiples_.most);
+    return __fmul_rn(__fsub_rn(__fadd_rn(clipped, round.high), round.high), step_.d);
+  }
+
+  quant::Multiples multiples_;
+  Quotient step_;
+};
+
 template <bool kInteger>
 class Faking<quant::Scaling::kPowersOfTwo, kInteger> {
  public:
@@ -322,7 +351,7 @@ constexpr bool finds_blocks(quant::Scaling scaling) {
   return scaling == quant::Scaling::kTwoLevels || scaling == quant::Scaling::kPowersOfTwo;
 }
 
-// Calls f.template operator()<scaling, whether elements are integers>().
+// Calls f.template operator()<scaling, whether elements are integers>(), but for zero points.
 template <class F>
 void visit_scaling(const quant::Format& format, F&& f) {
   switch (format.scaling) {
@@ -330,6 +359,8 @@ void visit_scaling(const quant::Format& format, F&& f) {
       return f.template operator()<quant::Scaling::kIntegers, true>();
     case quant::Scaling::kFloats:
       return f.template operator()<quant::Scaling::kFloats, false>();
+    case quant::Scaling::kZeroPoints:
+      return;
     case quant::Scaling::kScales:
       return format.element.integer ? f.template operator()<quant::Scaling::kScales, true>()
                                     : f.template operator()<quant::Scaling::kScales, false>();
@@ -344,6 +375,7 @@ void visit_scaling(const quant::Format& format, F&& f) {
 // Of formats that the arithmetic above is not for.
 inline ops::Refusal refuse_format(const quant::Format& format) {
   using quant::Scaling;
+  if (format.has_zero_points()) return "integers with zero points are not rounded here";
   if (format.has_blocks() && format.block != 16 && format.block != 32)
     return "blocks must have 16 or 32 elements";
   const bool any = format.scaling == Scaling::kPowersOfTwo || format.scaling == Scaling::kScales,

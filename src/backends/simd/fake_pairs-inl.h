@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "backends/cpu/lanes-inl.h"
-#include "quant/format.h"
+#include "quant/zero_points.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends::HWY_NAMESPACE {
@@ -50,6 +50,7 @@ template <quant::Scaling kScaling, class T>
 struct Pairs {
   explicit Pairs(const quant::Element&) {}
   HWY_INLINE int64_t fake_run(const T*, T*, int64_t, const quant::Factors&) const { return 0; }
+  HWY_INLINE int64_t fake_range(const T*, T*, int64_t, float, const quant::Multiples&) const { return 0; }
   HWY_INLINE int64_t fake_blocks(const T*, T*, int64_t, int64_t, const BlockFactors&) const { return 0; }
 };
 
@@ -104,6 +105,21 @@ struct Pairs<kScaling, BFloat16> {
     } else {
       return 0;
     }
+  }
+
+  // Elements that share a zero point. What lies beyond the multiples of the step is clipped before it is
+  // divided: the quotient is so near to a whole number that it becomes that.
+  HWY_INLINE int64_t fake_range(const BFloat16* x, BFloat16* y, int64_t count, float step,
+                                const quant::Multiples& multiples) const {
+    if (!(step >= kSmall && step <= kLarge)) return 0;
+    const Lanes by = fill(step), inverse = fill(1 / step), least = fill(multiples.least * step),
+                most = fill(multiples.most * step);
+    return each(x, y, count, [&](auto pairs) HWY_ATTR {
+      return integers<false>(pairs, [&](Lanes value) HWY_ATTR {
+        const Lanes clipped = at_least(least, at_most(most, value));
+        return hn::Mul(nearest_step(quotient(clipped, by, inverse), high), by);
+      });
+    });
   }
 
   // Blocks of `size` elements.

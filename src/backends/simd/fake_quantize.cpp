@@ -14,6 +14,7 @@
 #include "backends/cpu/lanes-inl.h"
 #include "backends/simd/fake_levels-inl.h"
 #include "backends/simd/fake_pairs-inl.h"
+#include "backends/simd/fake_ranges-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends {
@@ -287,12 +288,14 @@ void forward(const ops::FakeQuantize& op, const Tensor& y, const quant::Groups& 
         return fake_rows<Scaling::kTwoLevels, T>(op, y, groups, begin, end);
       case Scaling::kPowersOfTwo:
         return fake_rows<Scaling::kPowersOfTwo, T>(op, y, groups, begin, end);
+      case Scaling::kZeroPoints:
+        return fake_ranges<T>(op, y, groups, begin, end);
     }
   });
 }
 
-// Of x in T; weights have gradients of another dtype.
-template <class T, class Grad>
+// Of x in T; weights have gradients of another dtype. kBoth: ranges have lower ends.
+template <class T, class Grad, bool kBoth>
 void clip_rows(const ops::FakeQuantize& op, const Tensor& grads, const quant::Groups& groups, int64_t begin,
                int64_t end) {
   const int64_t columns = groups.columns, run = groups.width();
@@ -300,11 +303,13 @@ void clip_rows(const ops::FakeQuantize& op, const Tensor& grads, const quant::Gr
   Grad* grad = grads.data<Grad>() + begin * columns;
   for (int64_t row = begin; row < end; ++row, grad += columns, values.next()) {
     const T* x = op.x.data<T>() + values.offset();
-    const float* amax = op.amax.data<float>() + groups.first(row);
-    for (int64_t first = 0; first < columns; first += run, ++amax) {
-      const Lanes limit = fill(*amax);
+    for (int64_t first = 0, group = groups.first(row); first < columns; first += run, ++group) {
+      const Lanes most = fill(op.amax.data<float>()[group]),
+                  least = kBoth ? fill(op.low.data<float>()[group]) : none();
       sweep(run, [&](int64_t i, auto lanes) HWY_ATTR {
-        const auto kept = hn::Le(hn::Abs(load(x + first + i, lanes)), limit);
+        const Lanes value = load(x + first + i, lanes);
+        const auto kept =
+            kBoth ? hn::And(hn::Le(value, most), hn::Ge(value, least)) : hn::Le(hn::Abs(value), most);
         Grad* const at = grad + first + i;
         if (!hn::AllTrue(Floats(), kept)) store(hn::IfThenElseZero(kept, load(at, lanes)), at, lanes);
       });
@@ -315,7 +320,10 @@ void clip_rows(const ops::FakeQuantize& op, const Tensor& grads, const quant::Gr
 void backward(const ops::FakeQuantize& op, const Tensor& grads, const quant::Groups& groups, int64_t begin,
               int64_t end) {
   visit_wide(op.x.dtype(), [&]<class T>() {
-    visit_wide(grads.dtype(), [&]<class Grad>() { clip_rows<T, Grad>(op, grads, groups, begin, end); });
+    visit_wide(grads.dtype(), [&]<class Grad>() {
+      const auto clip = op.low.defined() ? clip_rows<T, Grad, true> : clip_rows<T, Grad, false>;
+      clip(op, grads, groups, begin, end);
+    });
   });
 }
 

@@ -36,17 +36,21 @@ struct Stretched {
     const Grouped shapes = grouped(op, op.format.has_blocks() ? op.format.block : columns / op.amax.dim(-1));
     x = op.x.to(DType::kF32).contiguous().reshape(shapes.values);
     if (op.amax.defined()) amax = op.amax.reshape(shapes.amax);
+    if (op.low.defined()) low = op.low.reshape(shapes.amax);
   }
-  Tensor x, amax;
+  Tensor x, amax, low;
 };
 
 Tensor composed(const FakeQuantize& op, const Stretched& wide) {
-  return p::fake_quantized(op.format, wide.x, wide.amax).reshape(op.x.shape()).to(op.x.dtype());
+  const Tensor y = op.format.has_zero_points()
+                       ? p::fake_with_zeros(op.format.element, wide.x, wide.low, wide.amax)
+                       : p::fake_quantized(op.format, wide.x, wide.amax);
+  return y.reshape(op.x.shape()).to(op.x.dtype());
 }
 
 Var compose(Tape& tape, const Var& x, const FakeQuantize& op, bool clips) {
   const Stretched wide(op);
-  return p::straight_through(tape, x, composed(op, wide), clips ? wide.x : Tensor(), wide.amax);
+  return p::straight_through(tape, x, composed(op, wide), clips ? wide.x : Tensor(), wide.amax, wide.low);
 }
 
 void check(const FakeQuantize& op, bool clips) {
@@ -63,12 +67,21 @@ void check(const FakeQuantize& op, bool clips) {
     fail("[fake_quantize] clips is for formats with a given amax, this one finds the scales of its blocks");
   if (format.has_blocks() && op.x.dim(-1) % format.block != 0)
     fail("[fake_quantize] x is {}, needs columns in blocks of {}", to_string(op.x.shape()), format.block);
+  if (format.has_zero_points() != op.low.defined())
+    fail("[fake_quantize] low is {}",
+         op.low.defined() ? "given, and the format has no zero points" : "missing");
   if (!op.amax.defined()) return;
   check_dtype(name, "amax", op.amax, DType::kF32);
   check_contiguous(name, "amax", op.amax);
   const quant::Groups groups = quant::groups_of(name, op.x.shape(), op.amax.shape());
   if (format.has_blocks() && groups.row_groups * groups.column_groups != 1)
     fail("[fake_quantize] amax is {}, the format needs one for each matrix", to_string(op.amax.shape()));
+  if (!op.low.defined()) return;
+  check_dtype(name, "low", op.low, DType::kF32);
+  check_contiguous(name, "low", op.low);
+  if (op.low.shape() != op.amax.shape())
+    fail("[fake_quantize] low is {}, amax is {}: both are of the same elements", to_string(op.low.shape()),
+         to_string(op.amax.shape()));
 }
 
 trace::Span span_of(const FakeQuantize& op, bool clips) {
@@ -109,7 +122,8 @@ class Rounded {
         amax_(op.amax),
         format_(op.format),
         factors_(factors),
-        again_(again) {
+        again_(again),
+        low_(op.low) {
     if (scales()) check_factors(op, factors);
     if (again_.amax.defined()) check_second(op, again_);
   }
@@ -127,7 +141,7 @@ class Rounded {
     const FakeQuantize op = read(x);
     if (kernel_->compose != nullptr) {
       const Stretched wide(op);
-      return p::clip_gradient(grad, wide.x, wide.amax);
+      return p::clip_gradient(grad, wide.x, wide.amax, wide.low);
     }
     if (!is_wide() || grad.dtype() == DType::kF32) return kernel_->backward(op, grad);
     const Tensor wide = grad.to(DType::kF32);
@@ -146,19 +160,21 @@ class Rounded {
   bool is_one_pass() const {
     const bool second = !again_.amax.defined() ||
                         (again_.amax.dim(-1) == 1 && again_.format == quant::by_scales(quant::kE4M3));
-    return is_wide() && kernel_->traits.wide && second;
+    return is_wide() && kernel_->traits.wide && second && !low_.defined();
   }
   FakeQuantize whole(const Tensor& x) const {
     // Outer strides may be of any size.
-    return {x.shape() == shape_ ? x : x.reshape(shape_), amax_, format_, factors_, again_};
+    return {x.shape() == shape_ ? x : x.reshape(shape_), amax_, format_, factors_, again_, low_};
   }
   Tensor rounded(const FakeQuantize& op) const {
     return kernel_->compose != nullptr ? composed(op, Stretched(op)) : kernel_->forward(op);
   }
   FakeQuantize read(const Tensor& x) const {
     const FakeQuantize op = whole(x);
-    if (scales()) return {p::scaled_columns(op.x, factors_.by), amax_, format_};
-    return {is_wide() ? op.x.to(DType::kF32).contiguous() : op.x, amax_, format_};
+    const Tensor given = scales()    ? p::scaled_columns(op.x, factors_.by)
+                         : is_wide() ? op.x.to(DType::kF32).contiguous()
+                                     : op.x;
+    return {given, amax_, format_, {}, {}, low_};
   }
 
   const Kernel<FakeQuantize>* kernel_;
@@ -167,13 +183,12 @@ class Rounded {
   quant::Format format_;
   ColumnFactors factors_;
   SecondRounding again_;
+  Tensor low_;
 };
 
-}  // namespace
-
-Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
-                  const quant::Format& format, bool clips, const ColumnFactors& factors) {
-  const FakeQuantize op{x.value, amax, format};
+// `op` is of x, without factors.
+Var fake_values(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const FakeQuantize& op, bool clips,
+                const ColumnFactors& factors) {
   check(op, clips);
   if (x.value.numel() == 0) return x;
   const trace::Span span = span_of(op, clips);
@@ -192,10 +207,22 @@ Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Ten
   return told(FakeQuantize::kName, Tensor(), std::move(y));
 }
 
+}  // namespace
+
+Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
+                  const quant::Format& format, bool clips, const ColumnFactors& factors) {
+  return fake_values(tape, bound, x, {x.value, amax, format}, clips, factors);
+}
+
+Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const quant::Bounds& bounds,
+                  const quant::Format& format, bool clips) {
+  return fake_values(tape, bound, x, {x.value, bounds.high, format, {}, {}, bounds.low}, clips, {});
+}
+
 Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
                             const quant::Format& format, const OfParameter& how) {
-  const auto& [shape, clips, factors, again] = how;
-  const FakeQuantize op{x.value.reshape(shape), amax, format};
+  const auto& [shape, clips, factors, again, low] = how;
+  const FakeQuantize op{x.value.reshape(shape), amax, format, {}, {}, low};
   check(op, clips);
   if (x.value.numel() == 0) return x;
   const trace::Span span = span_of(op, clips);

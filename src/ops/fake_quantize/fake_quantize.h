@@ -1,6 +1,6 @@
 #pragma once
 #include "ops/selection.h"
-#include "quant/format.h"
+#include "quant/zero_points.h"
 
 namespace temper::ops {
 
@@ -26,7 +26,8 @@ struct SecondRounding {
 // float32, rounded once to x's dtype. All experts of a stacked weight are one call. The gradient of a
 // rounding is that of the identity (Bengio et al., "Estimating or Propagating Gradients Through Stochastic
 // Neurons for Conditional Computation", 2013): it passes, or with `clips` where |x| ≤ amax in float32, and is
-// 0 elsewhere, also for NaN.
+// 0 elsewhere, also for NaN. Integers with zero points (quant/zero_points.h) have both ends of a range, amax
+// the upper one and low the lower one, and `clips` passes where low ≤ x ≤ amax.
 struct FakeQuantize {
   static constexpr std::string_view kName = "fake_quantize", kField = "fake_quantize";
   struct Signature {
@@ -42,6 +43,7 @@ struct FakeQuantize {
   // other in float32. amax of `again` has one column, and its format is E4M3 by scales.
   ColumnFactors factors = {};
   SecondRounding again = {};
+  Tensor low = {};  // of amax's shape and dtype, at most 0; undefined: the format has no zero points
 
   using Forward = Tensor(const FakeQuantize&);  // y, x's shape and dtype, compact
   // Clips in place: `grad`, y's gradient, becomes x's (with factors |x · by| ≤ amax). Of x's shape, compact,
@@ -57,6 +59,9 @@ struct FakeQuantize {
 // Formats with blocks of their own (NVFP4, MX) find their scales in x each time: `clips` is for the others.
 Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
                   const quant::Format& format, bool clips = false, const ColumnFactors& factors = {});
+// Of a format with zero points, by both ends of its ranges.
+Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const quant::Bounds& bounds,
+                  const quant::Format& format, bool clips = false);
 
 // The same of a parameter that nothing else reads, whose gradient is then formed and clipped in its own
 // memory.
@@ -66,6 +71,7 @@ struct OfParameter {
   bool clips = false;
   ColumnFactors factors = {};
   SecondRounding again = {};
+  Tensor low = {};  // amax's shape
 };
 Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
                             const quant::Format& format, const OfParameter& how);

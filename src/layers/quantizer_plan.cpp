@@ -130,8 +130,9 @@ void check_kind(const std::string& what, const PlannedQuantizer& quantizer) {
   if (quantizer.format.has_blocks() && kind.sharing != Sharing::kTensor)
     fail("[quantize] {}: {} finds the scales of its own blocks; leave {} out", what, kind.format,
          quantizer.of_input ? "inputs_per" : "weights_per");
-  if (!quantizer.of_input && quantizer.format.element.lowest == 0)
-    fail("[quantize] {}: {} has no negative numbers, which weights need", what, kind.format);
+  if (!quantizer.of_input && quantizer.format.element.lowest == 0 && kind.symmetric)
+    fail("[quantize] {}: {} has no negative numbers, which weights need: write weights_symmetric: false, too",
+         what, kind.format);
   if (!quantizer.of_input) return;
   if (kind.sharing == Sharing::kBlock || kind.sharing == Sharing::kTile)
     fail("[quantize] the inputs of {}: {} in blocks is for weights; write inputs_per: tensor or token", what,
@@ -226,6 +227,7 @@ PlannedQuantizer planned(const WeightSpec& spec, QuantizerRole role, const Quant
   quantizer.kind = kind;
   quantizer.format = quant::format_named(kind.format);
   if (quantizer.rounds_again()) quantizer.format = quant::by_scales(quantizer.format.element);
+  if (!kind.symmetric) quantizer.format = quant::by_zero_points(quantizer.format.element);
   quantizer.rule = rule;
   if (spec.lora == LoraRole::kExperts) quantizer.experts = spec.stacked_shape[0];
   quantizer.count = count_of(spec, role, kind, per_expert);
@@ -248,6 +250,12 @@ PlannedQuantizer planned(const WeightSpec& spec, QuantizerRole role, const Quant
 
 // What a calibration needs of the model; none is an Error that says so.
 void check_calibration(const QuantizerPlan& plan, CalibrationMethod method) {
+  for (const PlannedQuantizer& each : plan.quantizers)
+    if (each.has_zero_points() && method != CalibrationMethod::kMax)
+      fail(
+          "[quantize.calibration] {} looks for one amax, and {} is {}, which has both ends of a range: write "
+          "calibration: max, or leave out what makes it asymmetric",
+          name_of(method), each.name, each.formats());
   if (method != CalibrationMethod::kEntropy) return;
   bool any = false;
   for (const PlannedQuantizer& each : plan.quantizers) {
@@ -326,12 +334,13 @@ Shape PlannedQuantizer::second_amax() const {
 }
 
 std::string PlannedQuantizer::formats() const {
-  return rounds_again() ? fmt::format("{}, then {}", kind.format, kind.again) : kind.format;
+  if (rounds_again()) return fmt::format("{}, then {}", kind.format, kind.again);
+  return kind.format + (has_zero_points() ? " with zero points" : "");
 }
 
 bool PlannedQuantizer::rounds_rows_alone() const {
   const bool finds_rows = kind.sharing == Sharing::kRow && !format.has_blocks();
-  return !scales_columns() && (!format.needs_amax() || keeps_amax() || finds_rows);
+  return !scales_columns() && !has_zero_points() && (!format.needs_amax() || keeps_amax() || finds_rows);
 }
 
 std::string PlannedQuantizer::groups() const {

@@ -24,6 +24,9 @@ struct QuantizerKind {
   // Of weights: the format that what comes back is rounded to once more, with the largest amax of the matrix;
   // empty: none.
   std::string again = {};
+  // Of integers: zero is in the middle of their range; otherwise it has a code of its own in each range that
+  // values have (quant/zero_points.h).
+  bool symmetric = true;
   bool operator==(const QuantizerKind&) const = default;
 };
 
@@ -57,7 +60,7 @@ bool scales_columns(CalibrationMethod method);
 const std::vector<std::pair<std::string, CalibrationMethod>>& calibration_methods();
 const std::string& name_of(CalibrationMethod method);
 
-// A ready-made configuration, by the name that nvidia-modelopt has for it.
+// A ready-made configuration, by the name that nvidia-modelopt has for it, or compressed-tensors.
 struct QuantizerPreset {
   std::string_view name;
   QuantizerKind weights, inputs;
@@ -107,6 +110,8 @@ struct PlannedQuantizer {
 
   bool keeps_amax() const { return amax.ndim() > 0; }
   bool rounds_again() const { return !kind.again.empty(); }
+  // Beside each amax, which is then the upper end of a range, there is the lower one.
+  bool has_zero_points() const { return format.has_zero_points(); }
   quant::Format second_format() const;
   Shape second_amax() const;  // [1, 1] or, of experts that have their own, [experts, 1, 1]
   // Whether values are float32 between what is computed with them before they are rounded to their dtype.
@@ -116,7 +121,7 @@ struct PlannedQuantizer {
   bool rounds_rows_alone() const;
   std::string module() const;   // "layers.0.attention.qkv"
   std::string groups() const;   // "tensor", "row", "blocks of 16"
-  std::string formats() const;  // "int4", "int4, then fp8"
+  std::string formats() const;  // "int4", "int4, then fp8", "int4 with zero points"
 };
 
 // Of the amax that a quantizer keeps of its values; no dimensions: it keeps none.

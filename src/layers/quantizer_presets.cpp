@@ -64,6 +64,7 @@ const std::vector<QuantizerPreset>& quantizer_presets() {
       {"INT8_WEIGHT_ONLY", per(Sharing::kRow, "int8"), none},
       {"INT4_BLOCKWISE_WEIGHT_ONLY", per(Sharing::kBlock, "int4", 128), none},
       {"INT4_AWQ", per(Sharing::kBlock, "int4", 128), none, CalibrationMethod::kAwqLite},
+      {"W4A16_ASYM", {"int4", Sharing::kBlock, 128, false, "", false}, none},
       {"NVFP4_DEFAULT", per_tensor("nvfp4"), per_tensor("nvfp4")},
       {"NVFP4_AWQ_LITE", per_tensor("nvfp4"), per_tensor("nvfp4"), CalibrationMethod::kAwqLite},
       {"NVFP4_AWQ_CLIP", per_tensor("nvfp4"), per_tensor("nvfp4"), CalibrationMethod::kAwqClip},

@@ -1,6 +1,7 @@
 #include "layers/quantizers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -12,9 +13,16 @@
 namespace temper::layers {
 namespace {
 
-Tensor amax_of_pass(const PlannedQuantizer& planned, const Tensor& x) {
-  return primitives::amax_of(x, {planned.kind.sharing == Sharing::kRow ? x.dim(0) : 1, 1});
+Tensor amax_of_pass(const PlannedQuantizer& planned, const Tensor& x, quant::Extreme extreme) {
+  return primitives::amax_of(x, {planned.kind.sharing == Sharing::kRow ? x.dim(0) : 1, 1}, extreme);
 }
+
+quant::Extreme upper_end(const PlannedQuantizer& planned) {
+  return planned.has_zero_points() ? quant::Extreme::kHigh : quant::Extreme::kMagnitude;
+}
+
+// The one with the larger magnitude; NaN stays.
+float farther(float a, float b) { return std::abs(b) > std::abs(a) || b != b ? b : a; }
 
 // The rows of each of so many experts, or (one place) all, but those of weight 0, on x's device.
 std::vector<Tensor> rows_by_place(const Tensor& x, const Tensor& ids, const Tensor& weights, int64_t places) {
@@ -89,11 +97,15 @@ Quantizers::Quantizers(QuantizerPlan plan, Device device, const WeightTable& tab
     // What comes and goes is there as a whole while it is rounded.
     QuantizerPart part = part_of(planned, layout[weight].unsharded());
     Quantizer own{std::move(part.own)};
-    if (planned.keeps_amax())
-      own.amax = Tensor::zeros(own.planned.amax, DType::kF32, MemoryTag::kWeights).on(device);
-    if (own.planned.rounds_again())
-      own.second = Tensor::zeros(own.planned.second_amax(), DType::kF32, MemoryTag::kWeights).on(device);
-    if (!part.elements.empty()) own.whole = Tensor::zeros(planned.amax, DType::kF32, MemoryTag::kWeights);
+    const auto zeros = [](const Shape& shape, Device on) {
+      return Tensor::zeros(shape, DType::kF32, MemoryTag::kWeights).on(on);
+    };
+    const bool has_low = planned.keeps_amax() && planned.has_zero_points();
+    if (planned.keeps_amax()) own.amax = zeros(own.planned.amax, device);
+    if (has_low) own.low = zeros(own.planned.amax, device);
+    if (own.planned.rounds_again()) own.second = zeros(own.planned.second_amax(), device);
+    if (!part.elements.empty()) own.whole = zeros(planned.amax, {});
+    if (!part.elements.empty() && has_low) own.whole_low = zeros(planned.amax, {});
     if (planned.scales_columns() && !planned.of_input) own.columns = make_columns(part, planned, device);
     own.elements = std::move(part.elements);
     all_.push_back(std::move(own));
@@ -123,11 +135,14 @@ std::vector<NamedScales> Quantizers::state() const {
   std::vector<NamedScales> state;
   for (size_t i = 0; i < all_.size(); ++i) {
     const PlannedQuantizer& planned = plan_.quantizers[i];
-    const Tensor& amax = all_[i].whole.defined() ? all_[i].whole : all_[i].amax;
     const int64_t of_experts = planned.experts > 0 && planned.count > 1 ? planned.count : 0;
-    if (planned.keeps_amax())
-      add_state(state, planned.name, "_amax", of_experts,
-                [&](int64_t e) { return of_experts == 0 ? amax : amax.narrow(0, e, 1); });
+    const auto add = [&](const char* what, const Tensor& own, const Tensor& whole) {
+      const Tensor& all = whole.defined() ? whole : own;
+      add_state(state, planned.name, what, of_experts,
+                [&](int64_t e) { return of_experts == 0 ? all : all.narrow(0, e, 1); });
+    };
+    if (all_[i].low.defined()) add("_low", all_[i].low, all_[i].whole_low);
+    if (planned.keeps_amax()) add(all_[i].low.defined() ? "_high" : "_amax", all_[i].amax, all_[i].whole);
     if (const ColumnScales& columns = all_[i].columns; columns.exist())
       add_state(
           state, planned.module() + ".input_quantizer", "_pre_quant_scale", planned.experts, [&](int64_t e) {
@@ -142,9 +157,13 @@ void Quantizers::take_own() {
   for (Quantizer& each : all_) {
     if (each.columns.exist()) each.columns.take_own();
     if (!each.whole.defined()) continue;
-    std::vector<float> own;
-    for (const int64_t element : each.elements) own.push_back(each.whole.data<float>()[element]);
-    each.amax.copy_from(Tensor::from<float>(own, each.amax.shape()));
+    const auto take = [&](const Tensor& own, const Tensor& whole) {
+      std::vector<float> values;
+      for (const int64_t element : each.elements) values.push_back(whole.data<float>()[element]);
+      own.copy_from(Tensor::from<float>(values, own.shape()));
+    };
+    take(each.amax, each.whole);
+    if (each.low.defined()) take(each.low, each.whole_low);
   }
 }
 
@@ -165,8 +184,9 @@ void BoundQuantizer::observe(const Tensor& x) const {
   if (all_->observer()) return all_->observer()(*own_, x, 0);
   if (only_watches_ || !own_->planned.keeps_amax()) return;
   // NaN stays, and is found when calibration ends.
-  primitives::grow_amax(columns_ == nullptr ? x : primitives::scaled_columns(x, columns_->pre_quant),
-                        own_->amax);
+  const Tensor seen = columns_ == nullptr ? x : primitives::scaled_columns(x, columns_->pre_quant);
+  primitives::grow_amax(seen, own_->amax, upper_end(own_->planned));
+  if (own_->low.defined()) primitives::grow_amax(seen, own_->low, quant::Extreme::kLow);
 }
 
 void BoundQuantizer::observe(const Tensor& x, const Tensor& ids, const Tensor& weights) const {
@@ -186,16 +206,19 @@ void BoundQuantizer::observe(const Tensor& x, const Tensor& ids, const Tensor& w
   const Tensor scaled = columns_ == nullptr ? x
                                             : primitives::scaled_columns(
                                                   x, primitives::rows_of_experts(columns_->pre_quant, ids));
-  const Tensor seen = ids.on({}), factors = weights.on({}), amax = own_->amax.on({}),
-               largest = primitives::amax_of(scaled, {x.dim(0), 1}).on({});
-  for (int64_t row = 0; row < x.dim(0); ++row) {
-    if (factors.data<float>()[row] == 0) continue;
-    own_->observed = true;
-    float& own = amax.data<float>()[amax.numel() == 1 ? 0 : seen.data<int32_t>()[row]];
-    const float found = largest.data<float>()[row];
-    own = found > own || found != found ? found : own;
-  }
-  own_->amax.copy_from(amax);
+  const Tensor seen = ids.on({}), factors = weights.on({});
+  const auto grow = [&](const Tensor& kept, quant::Extreme extreme) {
+    const Tensor all = kept.on({}), found = primitives::amax_of(scaled, {x.dim(0), 1}, extreme).on({});
+    for (int64_t row = 0; row < x.dim(0); ++row) {
+      if (factors.data<float>()[row] == 0) continue;
+      own_->observed = true;
+      float& own = all.data<float>()[all.numel() == 1 ? 0 : seen.data<int32_t>()[row]];
+      own = farther(own, found.data<float>()[row]);
+    }
+    kept.copy_from(all);
+  };
+  grow(own_->amax, upper_end(own_->planned));
+  if (own_->low.defined()) grow(own_->low, quant::Extreme::kLow);
 }
 
 bool BoundQuantizer::observes(const Tensor& x) const {
@@ -230,20 +253,33 @@ ops::ColumnFactors BoundQuantizer::factors() const {
                                 : ops::ColumnFactors{columns_->inverse, columns_->pre_quant};
 }
 
-Var BoundQuantizer::round(Tape& tape, const Var& x, const Tensor& amax,
+Var BoundQuantizer::round(Tape& tape, const Var& x, const Ends& ends,
                           const ops::ColumnFactors& factors) const {
   const PlannedQuantizer& planned = own_->planned;
   const bool clips = planned.keeps_amax() && !planned.format.has_blocks();
-  return planned.of_input
-             ? ops::fake_quantize(tape, *kernel_, x, amax, planned.format, clips, factors)
-             : ops::fake_quantize_parameter(tape, *kernel_, x, amax, planned.format,
-                                            {planned.values, clips, factors, second_rounding(*own_)});
+  if (!planned.of_input)
+    return ops::fake_quantize_parameter(tape, *kernel_, x, ends.amax, planned.format,
+                                        {planned.values, clips, factors, second_rounding(*own_), ends.low});
+  if (planned.has_zero_points())
+    return ops::fake_quantize(tape, *kernel_, x, {ends.low, ends.amax}, planned.format, clips);
+  return ops::fake_quantize(tape, *kernel_, x, ends.amax, planned.format, clips, factors);
 }
 
-Tensor BoundQuantizer::amax_for(const Tensor& x, const Tensor& by) const {
+BoundQuantizer::Ends BoundQuantizer::ends_for(const Tensor& x, const Tensor& by) const {
   const PlannedQuantizer& planned = own_->planned;
-  if (!planned.format.needs_amax() || planned.keeps_amax() || x.numel() == 0) return own_->amax;
-  return amax_of_pass(planned, by.defined() ? primitives::scaled_columns(x, by) : x);
+  if (!planned.format.needs_amax() || planned.keeps_amax() || x.numel() == 0) return {own_->amax, own_->low};
+  const Tensor seen = by.defined() ? primitives::scaled_columns(x, by) : x;
+  Ends ends{amax_of_pass(planned, seen, upper_end(planned))};
+  if (planned.has_zero_points()) ends.low = amax_of_pass(planned, seen, quant::Extreme::kLow);
+  return ends;
+}
+
+BoundQuantizer::Ends BoundQuantizer::ends_of_rows(const Tensor& ids) const {
+  const auto of_rows = [&](const Tensor& kept) {
+    if (!kept.defined()) return kept;
+    return kept.numel() == 1 ? kept.reshape({1, 1}) : primitives::rows_of_experts(kept, ids);
+  };
+  return {of_rows(own_->amax), of_rows(own_->low)};
 }
 
 Var BoundQuantizer::operator()(Tape& tape, const Var& x) const {
@@ -251,7 +287,7 @@ Var BoundQuantizer::operator()(Tape& tape, const Var& x) const {
   if (!rounds()) return x;
   must_be_ready(x.value.device());
   const ops::ColumnFactors factors = this->factors();
-  return round(tape, x, amax_for(x.value, factors.by), factors);
+  return round(tape, x, ends_for(x.value, factors.by), factors);
 }
 
 Var BoundQuantizer::operator()(Tape& tape, const Var& x, const Tensor& ids, const Tensor& weights) const {
@@ -264,17 +300,16 @@ Var BoundQuantizer::operator()(Tape& tape, const Var& x, const Tensor& ids, cons
   if (columns_ != nullptr)
     factors = {primitives::rows_of_experts(columns_->pre_quant, ids),
                primitives::rows_of_experts(columns_->inverse, ids)};
-  const Tensor amax = !planned.keeps_amax() ? amax_for(x.value, factors.by)
-                      : planned.count == 1  ? own_->amax.reshape({1, 1})
-                                            : primitives::rows_of_experts(own_->amax, ids);
-  if (!planned.format.has_blocks() && columns_ == nullptr) return round(tape, x, amax, {});
+  const Ends ends = planned.keeps_amax() ? ends_of_rows(ids) : ends_for(x.value, factors.by);
+  if (!planned.format.has_blocks() && columns_ == nullptr) return round(tape, x, ends, {});
   // Formats with blocks have one amax for a matrix, and factors are of one: each row is one.
   const auto apart = [&](const Tensor& of) {
     return of.defined() ? of.reshape({of.dim(0), 1, of.dim(1)}) : of;
   };
   const Var matrices = primitives::reshape(tape, x, {rows, 1, columns});
   return primitives::reshape(
-      tape, round(tape, matrices, apart(amax), {apart(factors.by), apart(factors.back)}), {rows, columns});
+      tape, round(tape, matrices, {apart(ends.amax)}, {apart(factors.by), apart(factors.back)}),
+      {rows, columns});
 }
 
 }  // namespace temper::layers

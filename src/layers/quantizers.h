@@ -38,9 +38,13 @@ struct Quantizer {
   PlannedQuantizer planned;
   Tensor amax = {};  // [row groups, column groups] float32, or with experts in front (planned.amax); zeros
                      // until it is calibrated; undefined where none is kept
+  // Of integers with zero points the lower ends, of amax's shape and nothing above 0; amax are the upper
+  // ones. Undefined otherwise.
+  Tensor low = {};
   bool observed = false;  // of inputs: values have passed while it was calibrated
   // Of a weight that ranks divide: the amax of all of it, on the CPU, and which of these each own one is.
-  Tensor whole = {};  // of the shape that the plan has for all of it
+  Tensor whole = {};      // of the shape that the plan has for all of it
+  Tensor whole_low = {};  // the same shape
   std::vector<int64_t> elements = {};
   // Of a weight that is rounded again: the largest amax of the whole matrix, or of each expert, on the
   // model's device; found by set_ready().
@@ -53,8 +57,8 @@ ops::SecondRounding second_rounding(const Quantizer& weight);
 
 // An amax by the name that states have for it: "layers.0.attention.qkv.weight_quantizer._amax", and of
 // experts that have quantizers of their own "layers.0.mlp.experts.down.weight_quantizer.3._amax", by the
-// number of the expert in the model; or factors of columns:
-// "layers.0.attention.qkv.input_quantizer._pre_quant_scale",
+// number of the expert in the model; "…._low" and "…._high" of integers with zero points; or factors of
+// columns: "layers.0.attention.qkv.input_quantizer._pre_quant_scale",
 // "layers.0.mlp.experts.down.input_quantizer.3._pre_quant_scale". No name or shape depends on how a run is
 // laid out.
 struct NamedScales {
@@ -148,10 +152,15 @@ class BoundQuantizer {
   bool needs_rows() const { return !only_watches_ || all_->mode() == QuantizerMode::kObserve; }
 
  private:
-  Var round(Tape& tape, const Var& x, const Tensor& amax, const ops::ColumnFactors& factors) const;
+  // The ends of ranges; low is undefined where formats have no zero points.
+  struct Ends {
+    Tensor amax = {}, low = {};
+  };
+  Var round(Tape& tape, const Var& x, const Ends& ends, const ops::ColumnFactors& factors) const;
   // What is kept, or that of x times the factors of its columns.
-  Tensor amax_for(const Tensor& x, const Tensor& by) const;
-  bool rounds() const;  // in this mode
+  Ends ends_for(const Tensor& x, const Tensor& by) const;
+  Ends ends_of_rows(const Tensor& ids) const;  // what is kept, of each row's expert
+  bool rounds() const;                         // in this mode
   void must_be_ready(Device device) const;
   bool observes(const Tensor& x) const;
   void observe(const Tensor& x) const;

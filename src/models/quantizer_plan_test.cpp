@@ -61,13 +61,14 @@ TEST(QuantizerPlan, NamesOfPresets) {
   for (const layers::QuantizerPreset& preset : layers::quantizer_presets())
     EXPECT_EQ(layers::quantizer_preset(preset.name).name, preset.name);
   expect_has(error_of([] { layers::quantizer_preset("W4A8_AQW"); }), "(did you mean 'W4A8_AWQ'?)");
-  expect_fails("llama", {"NVFP4_DEFUALT"},
-               "[quantize.preset] 'NVFP4_DEFUALT' is no ready-made configuration (did you mean "
-               "'NVFP4_DEFAULT'?); there are FP8_DEFAULT, FP8_PER_CHANNEL_PER_TOKEN, "
-               "FP8_2D_BLOCKWISE_WEIGHT_ONLY, INT8_DEFAULT, INT8_SMOOTHQUANT, INT8_WEIGHT_ONLY, "
-               "INT4_BLOCKWISE_WEIGHT_ONLY, INT4_AWQ, NVFP4_DEFAULT, NVFP4_AWQ_LITE, NVFP4_AWQ_CLIP, "
-               "NVFP4_AWQ_FULL, W4A16_NVFP4, "
-               "W4A8_AWQ_BETA, W4A8_MXFP4_FP8, MXFP8_DEFAULT, MXFP6_DEFAULT, MXFP4_DEFAULT, MXINT8_DEFAULT");
+  expect_fails(
+      "llama", {"NVFP4_DEFUALT"},
+      "[quantize.preset] 'NVFP4_DEFUALT' is no ready-made configuration (did you mean "
+      "'NVFP4_DEFAULT'?); there are FP8_DEFAULT, FP8_PER_CHANNEL_PER_TOKEN, "
+      "FP8_2D_BLOCKWISE_WEIGHT_ONLY, INT8_DEFAULT, INT8_SMOOTHQUANT, INT8_WEIGHT_ONLY, "
+      "INT4_BLOCKWISE_WEIGHT_ONLY, INT4_AWQ, W4A16_ASYM, NVFP4_DEFAULT, NVFP4_AWQ_LITE, NVFP4_AWQ_CLIP, "
+      "NVFP4_AWQ_FULL, W4A16_NVFP4, "
+      "W4A8_AWQ_BETA, W4A8_MXFP4_FP8, MXFP8_DEFAULT, MXFP6_DEFAULT, MXFP4_DEFAULT, MXINT8_DEFAULT");
 }
 
 TEST(QuantizerPlan, LaterRulesDecideAndEachIsCounted) {
@@ -116,6 +117,35 @@ TEST(QuantizerPlan, WeightsThatAreRoundedTwice) {
                  plan("llama", {"", {{"layers.0.mlp.down", other}}});
                }),
                "what is rounded twice is integers in blocks, and then fp8");
+}
+
+// Integers with zero points are calibrated by the ends of their values' ranges alone.
+TEST(QuantizerPlan, ZeroPoints) {
+  const QuantizerPlan found =
+      plan("llama",
+           {"W4A16_ASYM", {{"layers.*", QuantizerKind{"int4", Sharing::kBlock, 16, false, "", false}, {}}}});
+  const PlannedQuantizer& weight = found.quantizers.front();
+  EXPECT_TRUE(weight.has_zero_points());
+  EXPECT_EQ(weight.formats(), "int4 with zero points");
+  EXPECT_EQ(weight.amax, (Shape{weight.values[0], weight.values[1] / 16}));
+  EXPECT_FALSE(plan("llama", {"INT8_WEIGHT_ONLY"}).quantizers.front().has_zero_points());
+  const QuantizerKind tokens{"int8", Sharing::kRow, 0, true, "", false};
+  EXPECT_FALSE(plan("llama", {"", {{"layers.*", {}, tokens}}}).quantizers.front().keeps_amax());
+  const QuantizerKind unsigned_weights{"uint4", Sharing::kRow, 0, false, "", false};
+  EXPECT_EQ(plan("llama", {"", {{"layers.*", unsigned_weights, {}}}}).quantizers.size(), 8u);
+  expect_fails(
+      "llama", {"", {{"layers.*", QuantizerKind{"uint4", Sharing::kRow}, {}}}},
+      "[quantize] layers.0.attention.qkv.weight: uint4 has no negative numbers, which weights need: write "
+      "weights_symmetric: false, too");
+  for (const auto& [name, method] : layers::calibration_methods()) {
+    if (method == layers::CalibrationMethod::kMax) continue;
+    expect_fails(
+        "llama", {"", {{"layers.0.mlp.down", unsigned_weights, {}}}, true, method},
+        fmt::format("[quantize.calibration] {} looks for one amax, and layers.0.mlp.down.weight_quantizer is "
+                    "uint4 with zero points, which has both ends of a range: write calibration: max, or "
+                    "leave out what makes it asymmetric",
+                    name));
+  }
 }
 
 TEST(QuantizerPlan, EachExpertHasAQuantizerOrAllShareOne) {
@@ -260,7 +290,8 @@ TEST(QuantizerPlan, RefusedFormatsAndBlocks) {
       "[quantize] layers.0.mlp.down.weight: nvfp4 finds the scales of its own blocks; leave weights_per "
       "out");
   expect_fails("llama", one({"uint8", Sharing::kRow}),
-               "[quantize] layers.0.mlp.down.weight: uint8 has no negative numbers, which weights need");
+               "[quantize] layers.0.mlp.down.weight: uint8 has no negative numbers, which weights need: "
+               "write weights_symmetric: false, too");
   expect_fails("llama", one({}, QuantizerKind{"int8", Sharing::kRow}),
                "[quantize] the inputs of layers.0.mlp.down: tokens cannot be calibrated one by one; write "
                "inputs_amax: dynamic");

@@ -31,6 +31,20 @@ const quant::Format& format_of(const QuantizeRuleConfig& rule, std::string_view 
   return quant::format_named(format, fmt::format("[quantize.rules] '{}' has {}:", rule.modules, key));
 }
 
+// Whether a rule's format has zero points (symmetric: false), which only integers have whose scale is of one
+// amax.
+bool is_symmetric(const QuantizeRuleConfig& rule, const char* key, const std::string& format,
+                  std::optional<bool> symmetric) {
+  const quant::Format& known = format_of(rule, key, format);
+  if (!symmetric.value_or(true) && known.scaling != quant::Scaling::kIntegers)
+    fail(
+        "[quantize.rules] '{}' has {}_symmetric: false, and {} has no zero points: write an integer format "
+        "(int8, "
+        "int4), or leave {}_symmetric out",
+        rule.modules, key, format, key);
+  return symmetric.value_or(true);
+}
+
 // A key that says how, beside one that says that there is nothing.
 void check_beside_none(const QuantizeRuleConfig& rule, const char* role, const char* key, bool is_written) {
   if (is_written)
@@ -44,6 +58,7 @@ QuantizerKind kind_of_weights(const QuantizeRuleConfig& rule) {
   if (*rule.weights == "none") {
     check_beside_none(rule, "weights", "weights_per", rule.weights_per.has_value());
     check_beside_none(rule, "weights", "weights_again", again != "none");
+    check_beside_none(rule, "weights", "weights_symmetric", rule.weights_symmetric.has_value());
     check_beside_none(rule, "weights", "block", rule.block.has_value());
     return {};
   }
@@ -56,14 +71,26 @@ QuantizerKind kind_of_weights(const QuantizeRuleConfig& rule) {
          format.has_blocks() ? fmt::format("{} has blocks of its own", *rule.weights)
                              : fmt::format("weights in {} have an amax per {}", *rule.weights,
                                            sharing == Sharing::kRow ? "channel" : "tensor"));
-  return {*rule.weights, sharing, blocks ? rule.block.value_or(kUsualBlock) : 0, false,
-          again == "none" ? "" : again};
+  const bool symmetric = is_symmetric(rule, "weights", *rule.weights, rule.weights_symmetric);
+  if (!symmetric && again != "none")
+    fail(
+        "[quantize.rules] '{}' has weights_symmetric: false and weights_again: {}: what is rounded twice has "
+        "no "
+        "zero points; leave one of them out",
+        rule.modules, again);
+  return {*rule.weights,
+          sharing,
+          blocks ? rule.block.value_or(kUsualBlock) : 0,
+          false,
+          again == "none" ? "" : again,
+          symmetric};
 }
 
 QuantizerKind kind_of_inputs(const QuantizeRuleConfig& rule) {
   if (*rule.inputs == "none") {
     check_beside_none(rule, "inputs", "inputs_per", rule.inputs_per.has_value());
     check_beside_none(rule, "inputs", "inputs_amax", rule.inputs_amax.has_value());
+    check_beside_none(rule, "inputs", "inputs_symmetric", rule.inputs_symmetric.has_value());
     return {};
   }
   const quant::Format& format = format_of(rule, "inputs", *rule.inputs);
@@ -72,7 +99,12 @@ QuantizerKind kind_of_inputs(const QuantizeRuleConfig& rule) {
          rule.modules, *rule.inputs);
   const Sharing sharing = rule.inputs_per.value_or(Sharing::kTensor);
   const AmaxOf usual = sharing == Sharing::kRow ? AmaxOf::kEachPass : AmaxOf::kCalibration;
-  return {*rule.inputs, sharing, 0, rule.inputs_amax.value_or(usual) == AmaxOf::kEachPass};
+  return {*rule.inputs,
+          sharing,
+          0,
+          rule.inputs_amax.value_or(usual) == AmaxOf::kEachPass,
+          "",
+          is_symmetric(rule, "inputs", *rule.inputs, rule.inputs_symmetric)};
 }
 
 std::optional<QuantizerKind> calibrated(const QuantizeRuleConfig& rule, std::string_view key,
@@ -113,14 +145,18 @@ layers::QuantizeOptions QuantizeConfig::to_options() const {
           "[quantize.rules] '{}' says nothing of weights, inputs, outputs or kv_cache: write a format, or "
           "none",
           rule.modules);
-    if (!rule.weights && (rule.weights_per || rule.weights_again || rule.block))
+    if (!rule.weights && (rule.weights_per || rule.weights_again || rule.weights_symmetric || rule.block))
       fail("[quantize.rules] '{}' has {} without weights: write the format, too", rule.modules,
-           rule.weights_per     ? "weights_per"
-           : rule.weights_again ? "weights_again"
-                                : "block");
-    if (!rule.inputs && (rule.inputs_per || rule.inputs_amax))
-      fail("[quantize.rules] '{}' has inputs_per or inputs_amax without inputs: write the format, too",
-           rule.modules);
+           rule.weights_per         ? "weights_per"
+           : rule.weights_again     ? "weights_again"
+           : rule.weights_symmetric ? "weights_symmetric"
+                                    : "block");
+    if (!rule.inputs && (rule.inputs_per || rule.inputs_amax || rule.inputs_symmetric))
+      fail(
+          "[quantize.rules] '{}' has inputs_per, inputs_amax or inputs_symmetric without inputs: write the "
+          "format, "
+          "too",
+          rule.modules);
     layers::QuantizerRule own{rule.modules,
                               {},
                               {},
@@ -150,6 +186,10 @@ void describe(config::Schema& s, QuantizeRuleConfig& c) {
       "weights_again", c.weights_again,
       "What is rounded to integers in blocks is rounded once more to this format (fp8), by the largest amax "
       "of the matrix, or none.");
+  s.field(
+      "weights_symmetric", c.weights_symmetric,
+      "Of integers: false gives each scale a zero point, the code of 0, so that all codes are for the range "
+      "that the values have. Omitted: true.");
   s.field("inputs", c.inputs, "The number format of their inputs, or none.");
   s.choice("inputs_per", c.inputs_per, {{"tensor", Sharing::kTensor}, {"token", Sharing::kRow}},
            "What shares an amax: all tokens of a pass, or each token alone. Omitted: tensor.");
@@ -157,6 +197,7 @@ void describe(config::Schema& s, QuantizeRuleConfig& c) {
            {{"calibrated", AmaxOf::kCalibration}, {"dynamic", AmaxOf::kEachPass}},
            "Whether the amax of inputs is found once, before training, or in each pass. Omitted: calibrated, "
            "or dynamic for tokens.");
+  s.field("inputs_symmetric", c.inputs_symmetric, "The same of inputs. Omitted: true.");
   s.field("outputs", c.outputs, "The number format of what they give, or none.");
   s.field("kv_cache", c.kv_cache,
           "The number format of the keys and values that attention keeps, or none (modules: "

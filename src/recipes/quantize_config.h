@@ -19,7 +19,8 @@ struct QuantizeRuleConfig {
   std::optional<std::string> weights_again = {};  // what comes back of weights is rounded to it, too
   std::optional<layers::Sharing> weights_per = {}, inputs_per = {};
   std::optional<AmaxOf> inputs_amax = {};
-  std::optional<int64_t> block = {};  // 128
+  std::optional<bool> weights_symmetric = {}, inputs_symmetric = {};  // false: integers with zero points
+  std::optional<int64_t> block = {};                                  // 128
 };
 
 struct QuantizeConfig {

@@ -39,6 +39,15 @@ TEST(QuantizeConfig, RulesHaveWhatIsUsualForTheirFormat) {
   EXPECT_EQ(weights("weights: int4, weights_again: fp8"),
             (QuantizerKind{"int4", Sharing::kBlock, 128, false, "fp8"}));
   EXPECT_EQ(weights("weights: int4, weights_again: none"), weights("weights: int4"));
+  const auto asymmetric = [](const char* format, Sharing sharing, int64_t block, bool dynamic = false) {
+    return QuantizerKind{format, sharing, block, dynamic, "", false};
+  };
+  EXPECT_EQ(weights("weights: int4, weights_symmetric: false"), asymmetric("int4", Sharing::kBlock, 128));
+  EXPECT_EQ(weights("weights: int8, weights_symmetric: false"), asymmetric("int8", Sharing::kRow, 0));
+  EXPECT_EQ(weights("weights: int8, weights_symmetric: true"), weights("weights: int8"));
+  EXPECT_EQ(inputs("inputs: int8, inputs_symmetric: false"), asymmetric("int8", Sharing::kTensor, 0));
+  EXPECT_EQ(inputs("inputs: int8, inputs_per: token, inputs_symmetric: false"),
+            asymmetric("int8", Sharing::kRow, 0, true));
   EXPECT_EQ(weights("weights: none"), QuantizerKind{});
   EXPECT_EQ(weights("weights: none, weights_again: none"), QuantizerKind{});
   EXPECT_EQ(inputs("inputs: fp8"), (QuantizerKind{"fp8", Sharing::kTensor, 0, false}));
@@ -59,13 +68,14 @@ TEST(QuantizeConfig, Refusals) {
             "[quantize.rules] 'a' has weights_again without weights: write the format, too");
   EXPECT_EQ(error("{modules: a, inputs: fp8, block: 64}"),
             "[quantize.rules] 'a' has block without weights: write the format, too");
-  for (const char* key : {"weights_again: fp8", "weights_per: channel", "block: 64"}) {
+  for (const char* key :
+       {"weights_again: fp8", "weights_per: channel", "weights_symmetric: false", "block: 64"}) {
     const std::string name(key, std::string_view(key).find(':'));
     EXPECT_EQ(error(fmt::format("{{modules: a, weights: none, {}}}", key)),
               fmt::format("[quantize.rules] 'a' has {0} and weights: none; write a format, or leave {0} out",
                           name));
   }
-  for (const char* key : {"inputs_per: token", "inputs_amax: dynamic"}) {
+  for (const char* key : {"inputs_per: token", "inputs_amax: dynamic", "inputs_symmetric: true"}) {
     const std::string name(key, std::string_view(key).find(':'));
     EXPECT_EQ(
         error(fmt::format("{{modules: a, inputs: none, {}}}", key)),
@@ -83,7 +93,10 @@ TEST(QuantizeConfig, Refusals) {
   EXPECT_NE(error("{modules: a, weights: int4, weights_again: fb8}").find("(did you mean 'fp8'?)"),
             std::string::npos);
   EXPECT_EQ(error("{modules: a, weights: fp8, inputs_amax: dynamic}"),
-            "[quantize.rules] 'a' has inputs_per or inputs_amax without inputs: write the format, too");
+            "[quantize.rules] 'a' has inputs_per, inputs_amax or inputs_symmetric without inputs: write the "
+            "format, too");
+  EXPECT_EQ(error("{modules: a, inputs: fp8, weights_symmetric: false}"),
+            "[quantize.rules] 'a' has weights_symmetric without weights: write the format, too");
   for (const char* key : {"weights", "inputs", "outputs", "kv_cache"})
     EXPECT_NE(error(fmt::format("{{modules: a, {}: fb8}}", key))
                   .find(fmt::format("[quantize.rules] 'a' has {}: 'fb8' is no number format (did you mean "
@@ -94,6 +107,21 @@ TEST(QuantizeConfig, Refusals) {
   EXPECT_NE(error("{modules: a, weight: fp8}").find("did you mean"), std::string::npos);
   EXPECT_NE(error("{weights: fp8}").find("modules"), std::string::npos);
   EXPECT_NE(error("{modules: a, weights: fp8, weights_per: chanel}").find("channel"), std::string::npos);
+}
+
+TEST(QuantizeConfig, ZeroPointsAreOfIntegers) {
+  const auto error = [](const std::string& rule) { return error_of([&] { loaded(rule); }); };
+  for (const char* format : {"fp8", "nvfp4", "mxint8"})
+    for (const char* key : {"weights", "inputs"})
+      EXPECT_EQ(
+          error(fmt::format("{{modules: a, {0}: {1}, {0}_symmetric: false}}", key, format)),
+          fmt::format("[quantize.rules] 'a' has {0}_symmetric: false, and {1} has no zero points: write an "
+                      "integer format (int8, int4), or leave {0}_symmetric out",
+                      key, format));
+  EXPECT_EQ(
+      error("{modules: a, weights: int4, weights_symmetric: false, weights_again: fp8}"),
+      "[quantize.rules] 'a' has weights_symmetric: false and weights_again: fp8: what is rounded twice has "
+      "no zero points; leave one of them out");
 }
 
 // Keys that say how something is done that is not done.

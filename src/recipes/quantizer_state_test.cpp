@@ -90,6 +90,37 @@ TEST_F(QuantizerState, FactorsOfColumnsAreReadBack) {
             std::string::npos);
 }
 
+// Both ends of a range, of each expert by its number, bit by bit.
+TEST_F(QuantizerState, EndsOfRangesAreReadBack) {
+  const QuantizerKind own{"int4", layers::Sharing::kBlock, 16, false, "", false},
+      inputs{"int8", layers::Sharing::kTensor, 0, false, "", false};
+  const QuantizeOptions zeros{"", {{"layers.*", own, inputs}}};
+  const auto model = made(zeros), other = made(zeros);
+  training::calibrate(model->decoder, {test_row(1, {9})});
+  const checkpoints::StateReader state = saved(*model);
+  const checkpoints::SafetensorsFile file = state.tensors("quantizers.safetensors");
+  EXPECT_EQ(file.entries().size(), 2u * 2 * 2 * (2 + 2 * 6));
+  const layers::Quantizer& down =
+      *model->decoder.quantizers().find("layers.1.mlp.experts.down.weight_quantizer");
+  for (const auto& [end, kept] : {std::pair{"_low", down.low}, {"_high", down.amax}})
+    for (int e = 0; e < 6; ++e) {
+      const std::string name = fmt::format("layers.1.mlp.experts.down.weight_quantizer.{}.{}", e, end);
+      ASSERT_NE(file.find(name), nullptr) << name;
+      EXPECT_EQ(values_of(file.tensor(name)), values_of(kept.narrow(0, e, 1)));
+    }
+  read_quantizers(state, other->decoder.quantizers());
+  const auto expected = model->decoder.quantizers().state(), found = other->decoder.quantizers().state();
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(values_of(found[i].values), values_of(expected[i].values)) << expected[i].name;
+  QuantizeOptions symmetric = zeros;
+  symmetric.rules[0].weights->symmetric = symmetric.rules[0].inputs->symmetric = true;
+  EXPECT_NE(
+      refusal(state, symmetric)
+          .find("has no 'layers.0.attention.qkv.weight_quantizer._amax': it is the checkpoint of another "
+                "configuration of quantizers"),
+      std::string::npos);
+}
+
 TEST_F(QuantizerState, FormatsWithoutAmaxKeepNone) {
   const QuantizeOptions mx{"", {{"layers.*.attention.*", QuantizerKind{"mxfp4"}, {}}}};
   const auto model = made(mx);

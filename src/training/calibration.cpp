@@ -23,22 +23,33 @@ using layers::Quantizer;
 using layers::Quantizers;
 
 void check_finite(const Quantizer& each) {
-  const Tensor here = each.amax.on({});
-  for (const float amax : here.values<float>())
-    if (!std::isfinite(amax))
-      fail("[quantize] {} found an amax of {}: {} values that are no finite numbers", each.planned.name, amax,
-           each.planned.of_input ? "the module's input has" : "the weight has");
+  const auto check = [&](const Tensor& ends, const char* what) {
+    const Tensor here = ends.on({});
+    for (const float end : here.values<float>())
+      if (!std::isfinite(end))
+        fail("[quantize] {} found {} of {}: {} values that are no finite numbers", each.planned.name, what,
+             std::isnan(end) ? std::nanf("") : end,
+             each.planned.of_input ? "the module's input has" : "the weight has");
+  };
+  check(each.amax, each.low.defined() ? "an upper end" : "an amax");
+  if (each.low.defined()) check(each.low, "a lower end");
 }
 
 void begin(Quantizer& each, const layers::Decoder& model) {
   each.amax.fill_zero();
+  if (each.low.defined()) each.low.fill_zero();
   each.observed = false;
   if (each.planned.of_input) return;
   const Tensor values = layers::gathered_value(model.parameters(), model.ranks(), each.planned.weight)
                             .contiguous()
                             .reshape(each.planned.values);
-  primitives::grow_amax(
-      each.columns.exist() ? primitives::scaled_columns(values, each.columns.inverse) : values, each.amax);
+  if (each.low.defined()) {
+    primitives::grow_amax(values, each.amax, quant::Extreme::kHigh);
+    primitives::grow_amax(values, each.low, quant::Extreme::kLow);
+  } else {
+    primitives::grow_amax(
+        each.columns.exist() ? primitives::scaled_columns(values, each.columns.inverse) : values, each.amax);
+  }
   check_finite(each);
 }
 
@@ -75,12 +86,22 @@ void check_inputs(Quantizers& quantizers, collectives::Group& ranks) {
 void fill_idle_inputs(Quantizers& quantizers) {
   for (Quantizer& each : quantizers.all()) {
     if (!is_calibrated_input(each) || each.planned.experts == 0) continue;
-    const Tensor amax = each.whole.defined() ? each.whole : each.amax.on({});
-    const auto values = amax.values<float>();
-    const float largest = *std::max_element(values.begin(), values.end());
-    for (float& own : values)
-      if (own == 0) own = largest;
-    if (!each.whole.defined()) each.amax.copy_from(amax);
+    const auto here = [](const Tensor& own, const Tensor& whole) {
+      return whole.defined() ? whole : own.on({});
+    };
+    const Tensor amax = here(each.amax, each.whole),
+                 low = each.low.defined() ? here(each.low, each.whole_low) : amax;
+    const auto highs = amax.values<float>(), lows = low.values<float>();
+    const float highest = *std::max_element(highs.begin(), highs.end()),
+                lowest = *std::min_element(lows.begin(), lows.end());
+    for (size_t e = 0; e < highs.size(); ++e) {
+      if (highs[e] != 0 || lows[e] != 0) continue;
+      highs[e] = highest;
+      if (each.low.defined()) lows[e] = lowest;
+    }
+    if (each.whole.defined()) continue;
+    each.amax.copy_from(amax);
+    if (each.low.defined()) each.low.copy_from(low);
   }
   quantizers.take_own();
 }

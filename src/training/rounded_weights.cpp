@@ -15,7 +15,8 @@ Tensor rounded(const layers::Decoder& model, const layers::Quantizer& each, cons
                                       tape.constant(value.contiguous()), each.amax, planned.format,
                                       {.shape = planned.values,
                                        .factors = {each.columns.inverse, each.columns.pre_quant},
-                                       .again = layers::second_rounding(each)})
+                                       .again = layers::second_rounding(each),
+                                       .low = each.low})
       .value;
 }
 

@@ -1,21 +1,34 @@
 #include "training/shared_amax.h"
 
+#include <cmath>
+
 namespace temper::training {
 namespace {
 
 using layers::Quantizer;
 
-// The rank's own at their places among all; 0 elsewhere, which no amax is below.
-Tensor placed(const Quantizer& each) {
-  const Tensor own = each.amax.on({});
-  if (!each.whole.defined()) return own.clone(MemoryTag::kData);
-  const Tensor all = Tensor::zeros(each.whole.shape(), DType::kF32, MemoryTag::kData);
+// The one that is farther from 0, where every end of a range begins; NaN stays.
+float farther(float a, float b) { return std::abs(b) > std::abs(a) || b != b ? b : a; }
+
+// The rank's own at their places among all; 0 elsewhere.
+Tensor placed(const Quantizer& each, const Tensor& ends, const Tensor& whole) {
+  const Tensor own = ends.on({});
+  if (!whole.defined()) return own.clone(MemoryTag::kData);
+  const Tensor all = Tensor::zeros(whole.shape(), DType::kF32, MemoryTag::kData);
   for (size_t i = 0; i < each.elements.size(); ++i) {
     float& element = all.data<float>()[each.elements[i]];
-    const float found = own.data<float>()[i];
-    element = found > element || found != found ? found : element;
+    element = farther(element, own.data<float>()[i]);
   }
   return all;
+}
+
+// An amax, or one end of a range.
+void share(const Quantizer& each, const Tensor& ends, const Tensor& whole, collectives::Group& ranks) {
+  const Tensor all = placed(each, ends, whole);
+  const auto values = all.values<float>();
+  for (const std::vector<float>& other : ranks.gather("amax", std::span<const float>(values)))
+    for (size_t i = 0; i < values.size(); ++i) values[i] = farther(values[i], other[i]);
+  (whole.defined() ? whole : ends).copy_from(all);
 }
 
 }  // namespace
@@ -24,12 +37,8 @@ void share_amax(layers::Quantizers& quantizers, collectives::Group& ranks) {
   if (ranks.is_alone()) return;
   for (Quantizer& each : quantizers.all()) {
     if (!each.planned.keeps_amax() || (!each.planned.of_input && !each.whole.defined())) continue;
-    const Tensor all = placed(each);
-    const auto values = all.values<float>();
-    for (const std::vector<float>& other : ranks.gather("amax", std::span<const float>(values)))
-      for (size_t i = 0; i < values.size(); ++i)
-        values[i] = other[i] > values[i] || other[i] != other[i] ? other[i] : values[i];
-    (each.whole.defined() ? each.whole : each.amax).copy_from(all);
+    share(each, each.amax, each.whole, ranks);
+    if (each.low.defined()) share(each, each.low, each.whole_low, ranks);
   }
   quantizers.take_own();
 }

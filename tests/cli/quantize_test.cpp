@@ -260,6 +260,53 @@ TEST_F(Cli, ExportsOfResumedRunsHaveTheSameBytes) {
   }
 }
 
+// Integers with zero points: a run that is resumed has the bits of one that was not, and its folder means
+// what it was trained with.
+TEST_F(Cli, ZeroPointsAreTrainedResumedExportedAndRead) {
+  const std::string whole = folder() + "/zeros", cut = folder() + "/zeros_cut";
+  const std::string options =
+      " --checkpoint.keep_last 9 --quantize.preset W4A16_ASYM --quantize.rules "
+      "'[{modules: layers.0.*, weights: int8, inputs: int8, inputs_symmetric: false}]'";
+  const Outcome listed =
+      run("quantize " + yaml() + " --dry-run" + options.substr(options.find(" --quantize.preset")));
+  EXPECT_EQ(listed.code, 0) << listed.err;
+  for (const char* text : {"int4 with zero points  blocks of 128  [128, 3]  preset W4A16_ASYM\n",
+                           "int8 with zero points  tensor ",
+                           "temper export writes W4A16_ASYM, W8A8, by --form compressed-tensors\n"})
+    EXPECT_NE(listed.out.find(text), std::string::npos) << text << "\n" << listed.out;
+  for (const std::string& out : {whole, cut}) {
+    const Outcome trained = run("train " + yaml() + options + " --output " + out);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_EQ(trained.err.find("cannot write"), std::string::npos) << trained.err;
+  }
+  for (const char* later : {"/checkpoints/step-000010", "/checkpoints/step-000012", "/model"})
+    remove_all(cut + later);
+  const Outcome resumed = run("train " + yaml() + options + " --output " + cut);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("after step 5"), std::string::npos) << resumed.err;
+  EXPECT_EQ(losses(cut), losses(whole));
+  const std::string state = "/checkpoints/step-000012/quantizers.safetensors";
+  EXPECT_EQ(read_file(cut + state), read_file(whole + state));
+  for (const char* name :
+       {"layers.0.attention.qkv.input_quantizer._low", "layers.0.attention.qkv.input_quantizer._high",
+        "layers.1.mlp.down.weight_quantizer._low"})
+    EXPECT_NE(read_file(whole + state).find(name), std::string::npos) << name;
+  const std::string exported = folder() + "/exported_zeros";
+  expect_refused("export " + whole + " " + exported, 2,
+                 "nvidia-modelopt's folders have no tensors for: write --form");
+  ASSERT_EQ(run("export --form compressed-tensors " + whole + " " + exported).code, 0);
+  const Outcome answer = run("generate " + exported + " --prompt 1+1 --max-new-tokens 2");
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_NE(answer.err.find("matrices are quantized (compressed-tensors mixed-precision)"), std::string::npos)
+      << answer.err;
+  EXPECT_EQ(run("eval " + yaml() + " --model.path " + whole + "/model --beside " + exported).code, 0);
+  expect_refused("train " + yaml() + " --output " + folder() +
+                     "/none --quantize.preset W4A16_ASYM --quantize.calibration mse",
+                 2,
+                 "[quantize.calibration] mse looks for one amax, and layers.0.attention.qkv.weight_quantizer "
+                 "is int4 with zero points");
+}
+
 // A plan knows what a quantized run takes, and a dry run stores nothing.
 TEST_F(Cli, QuantizedRunsArePlanned) {
   const std::string out = folder() + "/quantized_plan";

@@ -1,20 +1,29 @@
 #pragma once
 #include "models/model.h"
-#include "quant/groups.h"
+#include "quant/zero_points.h"
 
 namespace temper {
 
-// An amax of its own for every quantizer: of weights the real one, of inputs made up.
+// An amax or the ends of a range for every quantizer: of weights the real one, of inputs made up.
 inline void set_made_up_amax(models::Model& model) {
   float made_up = 1.7f;
   for (layers::Quantizer& each : model.decoder.quantizers().all()) {
     if (!each.planned.keeps_amax()) continue;
-    if (each.planned.of_input)
+    if (each.planned.of_input) {
       for (float& amax : each.amax.values<float>()) amax = made_up += 0.37f;
-    else
-      each.amax.copy_from(quant::amax_of(
-          model.decoder.parameters().at(each.planned.weight).value.reshape(each.planned.values),
-          each.planned.amax));
+      if (each.low.defined())
+        for (float& low : each.low.values<float>()) low = -0.3f * (made_up += 0.37f);
+      continue;
+    }
+    const Tensor values =
+        model.decoder.parameters().at(each.planned.weight).value.reshape(each.planned.values);
+    if (!each.low.defined()) {
+      each.amax.copy_from(quant::amax_of(values, each.planned.amax));
+      continue;
+    }
+    const quant::Bounds bounds = quant::bounds_of(values, each.planned.amax);
+    each.low.copy_from(bounds.low);
+    each.amax.copy_from(bounds.high);
   }
   model.decoder.quantizers().set_ready();
 }

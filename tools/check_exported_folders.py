@@ -43,7 +43,7 @@ def load(folder, plain):
                                                        output_loading_info=True, **how_to_load(folder, plain))
     if plain and getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False):
         model = model.dequantize()
-    of_inputs = ("input_scale", "input_global_scale") if plain else ()
+    of_inputs = ("input_scale", "input_zero_point", "input_global_scale") if plain else ()
     problems = {kind: sorted(str(n) for n in names if not str(n).endswith(of_inputs)) for kind, names in info.items() if names}
     return model.eval(), {kind: names for kind, names in problems.items() if names}
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Records small matrices as compressed-tensors (0.20) holds them in files, and the values that it reads from them again. Bytes of
-tensors are written in hexadecimal. It unpacks FP4 as bfloat16, to which it rounds values; here it is asked for float32.
+"""Records small matrices as compressed-tensors (0.20) holds them in files, and the values that it reads from them again; of those
+with zero points, what they are made of. Bytes of tensors are written in hexadecimal. It unpacks FP4 as bfloat16, to which it rounds values; here it is asked for float32.
 
   pip install compressed-tensors torch
   python3 tools/make_compressed_cases.py tests/goldens/quantizers/compressed.json"""
@@ -18,6 +18,8 @@ CASES = {
     "int4 in groups": ("pack-quantized", dict(num_bits=4, type="int", strategy="group", group_size=GROUP)),
     "int4 in groups with zero points": ("pack-quantized", dict(num_bits=4, type="int", symmetric=False, strategy="group", group_size=GROUP)),
     "int8 in groups, packed": ("pack-quantized", dict(num_bits=8, type="int", symmetric=False, strategy="group", group_size=GROUP)),
+    "int4 by channel with zero points": ("pack-quantized", dict(num_bits=4, type="int", symmetric=False, strategy="channel")),
+    "int8 by channel with zero points": ("int-quantized", dict(num_bits=8, type="int", symmetric=False, strategy="channel")),
     "int8 by channel": ("int-quantized", dict(num_bits=8, type="int", strategy="channel")),
     "fp8 by channel": ("float-quantized", dict(num_bits=8, type="float", strategy="channel")),
     "fp8 as a whole": ("float-quantized", dict(num_bits=8, type="float", strategy="tensor")),
@@ -66,6 +68,8 @@ def main():
         config = {"quant_method": "compressed-tensors", "format": form,
                   "config_groups": {"group_0": {"targets": ["Linear"], "weights": arguments}}}
         cases[name] = {"config": config, "tensors": {n: held(t) for n, t in files.items()}, "values": held(values.float())}
+        if not arguments.get("symmetric", True):
+            cases[name]["weight"] = held(weight)
     with open(sys.argv[1], "w") as file:
         file.write("{\n" + ",\n".join(f" {json.dumps(n)}: {json.dumps(c)}" for n, c in cases.items()) + "\n}\n")
 

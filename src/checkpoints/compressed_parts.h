@@ -10,6 +10,12 @@
 // X.weight_global_scale and X.input_global_scale, which are their reciprocals, rounded to float32.
 namespace temper::checkpoints {
 
+// Forms that nvidia-modelopt has no name for: integers with zero points, X.weight_zero_point I8 of the
+// scales' shape beside those tensors, and X.input_zero_point; packed in words, zero points are, too, along
+// the rows. Null: there is none.
+const ModeloptAlgorithm* find_compressed_algorithm(std::string_view name);
+bool only_compressed(const ModeloptAlgorithm& algorithm);
+
 // The format of compressed-tensors for an algorithm; "": it has none.
 std::string_view compressed_format(const ModeloptAlgorithm& algorithm);
 

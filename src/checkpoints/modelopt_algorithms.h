@@ -30,6 +30,7 @@ struct ModeloptAlgorithm {
   // What the codes mean is rounded once more, to E4M3 times weight_scale_2, which the blocks' scales are not
   // multiplied by.
   bool rounds_again = false;
+  bool zeros = false;  // codes have zero points (checkpoints/compressed_parts.h)
 
   // Of weight_scale: the shapes that files may have, first the one that is written. `block` of kBlocks and
   // kTiles.

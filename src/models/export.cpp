@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "checkpoints/compressed_parts.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/modelopt_parts.h"
 #include "models/export_checks.h"
@@ -11,6 +12,7 @@
 #include "primitives/fake_quantized.h"
 #include "quant/number_format.h"
 #include "quant/packing.h"
+#include "quant/zero_points.h"
 
 namespace temper::models {
 namespace {
@@ -32,6 +34,7 @@ struct Module {
   bool is_folded = false;  // its factors are in the norm before it
 
   bool has_input_scale() const { return input != nullptr && input->planned.keeps_amax(); }
+  bool has_input_zero() const { return has_input_scale() && input->planned.has_zero_points(); }
   bool scales_columns() const { return weight->columns.exist(); }
   bool has_pre_quant_scale() const { return scales_columns() && !is_folded; }
 };
@@ -42,6 +45,25 @@ std::string module_name(const WeightSource& source) {
 
 // A tensor without dimensions.
 Tensor scalar(float value) { return Tensor::from<float>(std::vector<float>{value}, {1}).reshape({}); }
+
+// Of the values that share an amax, or the ends of a range.
+quant::ZeroPoint zero_point_at(const Quantizer& of, int64_t place) {
+  return quant::zero_point_of(of.planned.format.element, of.low.data<float>()[place],
+                              of.amax.data<float>()[place]);
+}
+float scale_at(const Quantizer& of, int64_t place) {
+  if (of.planned.has_zero_points()) return zero_point_at(of, place).step;
+  return modelopt_scale(of.planned.format, of.amax.data<float>()[place]);
+}
+
+// Codes [rows, columns], packed along the columns, and what else an encoding finds.
+quant::Encoded encoded(const Quantizer& weight, const std::string& name, const Tensor& values) {
+  const PlannedQuantizer& planned = weight.planned;
+  if (!planned.has_zero_points()) return quant::encode(name, planned.format, values, weight.amax);
+  return {quant::encode_with_zeros(name, planned.format.element, values, {weight.low, weight.amax}).codes,
+          {},
+          {}};
+}
 
 // Scales of rows of a weight, as a file has them.
 Tensor scales_of(const Quantizer& weight, const ExportedForm& form, int64_t row, int64_t rows,
@@ -54,9 +76,20 @@ Tensor scales_of(const Quantizer& weight, const ExportedForm& form, int64_t row,
   const Tensor scales = Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace);
   float* to = scales.data<float>();
   for (int64_t r = row; r < row + rows; r += step)
-    for (int64_t g = 0; g < groups.column_groups; ++g)
-      *to++ = modelopt_scale(weight.planned.format, weight.amax.data<float>()[groups.first(r) + g]);
+    for (int64_t g = 0; g < groups.column_groups; ++g) *to++ = scale_at(weight, groups.first(r) + g);
   return scales;
+}
+
+// Zero points of rows of a weight, of its scales' shape.
+Tensor zeros_of(const Quantizer& weight, int64_t row, int64_t rows, const Shape& shape) {
+  const quant::Groups groups =
+      quant::groups_of(weight.planned.name, weight.planned.values, weight.amax.shape());
+  const Tensor zeros = Tensor::empty(shape, DType::kI8, MemoryTag::kWorkspace);
+  auto* to = zeros.data<int8_t>();
+  for (int64_t r = row; r < row + rows; ++r)
+    for (int64_t g = 0; g < groups.column_groups; ++g)
+      *to++ = static_cast<int8_t>(zero_point_at(weight, groups.first(r) + g).zero);
+  return zeros;
 }
 
 class Encoder : public checkpoints::EncodedParameters {
@@ -86,7 +119,11 @@ class Encoder : public checkpoints::EncodedParameters {
                        dtype_in_files(how.dtype)});
       infos.push_back({name + ".weight_scale", scale_shape(module, source.rows, spec.shape[1]),
                        dtype_in_files(how.scale_dtype)});
+      if (how.zeros)
+        infos.push_back(
+            {name + ".weight_zero_point", scale_shape(module, source.rows, spec.shape[1]), DType::kI8});
       if (how.second) infos.push_back({name + ".weight_scale_2", {}, DType::kF32});
+      if (module.has_input_zero()) infos.push_back({name + ".input_zero_point", {}, DType::kI8});
       if (module.has_input_scale()) infos.push_back({name + ".input_scale", {}, DType::kF32});
       if (const auto [kept, scale] = kept_of(module, spec, source); kept != nullptr)
         infos.push_back({name + scale, {}, DType::kF32});
@@ -101,10 +138,10 @@ class Encoder : public checkpoints::EncodedParameters {
     const PlannedQuantizer& planned = module.weight->planned;
     Tensor values = value.contiguous().reshape(planned.values);
     if (module.scales_columns()) values = primitives::scaled_columns(values, module.weight->columns.inverse);
-    const quant::Encoded encoded = quant::encode(spec.name, planned.format, values, module.weight->amax);
+    const quant::Encoded encoded = models::encoded(*module.weight, spec.name, values);
     const int64_t rows = spec.shape[0], columns = spec.shape[1];
     Tensor codes = encoded.codes;
-    if (how.layout == CodesIn::kPairsOfRows) codes = quant::unpacked_columns(codes, how.element.bits);
+    if (how.layout != CodesIn::kPairsOfColumns) codes = quant::unpacked_columns(codes, how.element.bits);
     codes = codes.reshape({rows, codes.numel() / rows});
     std::vector<Tensor> parts;
     int64_t row = 0;
@@ -119,7 +156,9 @@ class Encoder : public checkpoints::EncodedParameters {
                                 dtype_in_files(how.scale_dtype)));
       else
         parts.push_back(scales_of(*module.weight, module.form, row, source.rows, shape));
+      if (how.zeros) parts.push_back(zeros_of(*module.weight, row, source.rows, shape));
       if (how.second) parts.push_back(scalar(second_scale(*module.weight, row)));
+      if (module.has_input_zero()) parts.push_back(input_zero(*module.input, row, rows));
       if (module.has_input_scale()) parts.push_back(scalar(input_scale(*module.input, row, rows)));
       if (const auto [kept, scale] = kept_of(module, spec, source); kept != nullptr)
         parts.push_back(scalar(*kept->amax.data<float>() / 448));
@@ -175,8 +214,11 @@ class Encoder : public checkpoints::EncodedParameters {
 
   // Of the expert that has this row, where each has its own.
   static float input_scale(const Quantizer& input, int64_t row, int64_t rows) {
-    const int64_t place = row / (rows / input.amax.numel());
-    return modelopt_scale(input.planned.format, input.amax.data<float>()[place]);
+    return scale_at(input, row / (rows / input.amax.numel()));
+  }
+  static Tensor input_zero(const Quantizer& input, int64_t row, int64_t rows) {
+    const float zero = zero_point_at(input, row / (rows / input.amax.numel())).zero;
+    return Tensor::from<int8_t>(std::vector<int8_t>{static_cast<int8_t>(zero)}, {1}).reshape({});
   }
 
   std::map<std::string, Module> modules_;  // by parameter
@@ -198,11 +240,17 @@ ExportedModules listed(const Encoder& encoder, const WeightTable& table) {
   return all;
 }
 
+CompressedModule compressed_module(const Module& module) {
+  if (module.input == nullptr) return {module.form};
+  const PlannedQuantizer& input = module.input->planned;
+  return {module.form, true, input.kind.sharing == layers::Sharing::kRow, input.has_zero_points()};
+}
+
 CompressedModules compressed(const Encoder& encoder, const WeightTable& table) {
   CompressedModules all;
   for (const auto& [weight, module] : encoder.modules())
     for (const WeightSource& source : table.find(weight)->sources)
-      all.emplace(module_name(source), CompressedModule{module.form, module.input != nullptr});
+      all.emplace(module_name(source), compressed_module(module));
   return all;
 }
 
@@ -219,6 +267,12 @@ void export_model(const Model& model, const std::string& folder, const std::stri
   const Encoder encoder(model.decoder, norms);
   const ExportedModules all = listed(encoder, parameters.table());
   const bool is_modelopt = form == ExportForm::kModelopt;
+  for (const auto& [weight, module] : encoder.modules())
+    if (is_modelopt && checkpoints::only_compressed(*module.form.algorithm))
+      fail(
+          "[export] {} is {} ({}), which nvidia-modelopt's folders have no tensors for: write --form "
+          "compressed-tensors",
+          module.weight->planned.name, module.weight->planned.formats(), module.form.algorithm->name);
   if (!is_modelopt && all.float8_cache)
     fail("[export] quantizers round the cache, which is written with --form modelopt only");
   if (!is_modelopt && model.decoder.quantizers().scale_columns())

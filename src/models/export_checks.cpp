@@ -1,7 +1,10 @@
 #include "models/export_checks.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
+#include "checkpoints/compressed_parts.h"
 
 namespace temper::models {
 namespace {
@@ -47,6 +50,24 @@ void check_rows(const WeightSpec& spec, const Planned& module, const ExportedFor
            source.rows, unit == 2 ? "pairs" : "tiles", unit, module.weight->name);
 }
 
+// What compressed-tensors alone has, beside what it has not.
+void check_one_folder(const std::map<std::string, Planned>& modules,
+                      const std::map<std::string, ExportedForm>& forms) {
+  const auto only = std::ranges::find_if(
+      forms, [](const auto& each) { return checkpoints::only_compressed(*each.second.algorithm); });
+  if (only == forms.end()) return;
+  for (const auto& [name, form] : forms) {
+    const Planned& module = modules.at(name);
+    if (!checkpoints::compressed_format(*form.algorithm).empty() && module.kept == nullptr) continue;
+    fail(
+        "[export] {} is {}, which only compressed-tensors has, and {} is {}, which it has not: no folder has "
+        "both",
+        modules.at(only->first).weight->name, only->second.algorithm->name,
+        module.kept != nullptr ? module.kept->name : module.weight->name,
+        module.kept != nullptr ? "a scale of the cache" : form.algorithm->name);
+  }
+}
+
 }  // namespace
 
 std::map<std::string, ExportedForm> exported_forms(const layers::QuantizerPlan& plan,
@@ -62,13 +83,19 @@ std::map<std::string, ExportedForm> exported_forms(const layers::QuantizerPlan& 
     check_rows(*table.find(name), module, form);
     forms.emplace(name, form);
   }
+  check_one_folder(modules, forms);
   return forms;
 }
 
 std::string exported_algorithms(const std::map<std::string, ExportedForm>& forms) {
   std::set<std::string_view> names;
-  for (const auto& [weight, form] : forms) names.insert(form.algorithm->name);
-  return join(std::vector<std::string>(names.begin(), names.end()));
+  bool compressed = false;
+  for (const auto& [weight, form] : forms) {
+    names.insert(form.algorithm->name);
+    compressed = compressed || checkpoints::only_compressed(*form.algorithm);
+  }
+  return join(std::vector<std::string>(names.begin(), names.end())) +
+         (compressed ? ", by --form compressed-tensors" : "");
 }
 
 }  // namespace temper::models

@@ -13,7 +13,7 @@ namespace temper::models {
 std::map<std::string, ExportedForm> exported_forms(const layers::QuantizerPlan& plan,
                                                    const WeightTable& table);
 
-// "FP8", "FP8, NVFP4": the algorithms of exported_forms().
+// "FP8", "FP8, NVFP4", "W4A16_ASYM, by --form compressed-tensors": the algorithms of exported_forms().
 std::string exported_algorithms(const std::map<std::string, ExportedForm>& forms);
 
 }  // namespace temper::models

@@ -1,5 +1,7 @@
 #include "models/export_compressed.h"
 
+#include <tuple>
+
 #include "base/error.h"
 #include "checkpoints/compressed_parts.h"
 #include "version.h"
@@ -11,19 +13,19 @@ using checkpoints::ModeloptAlgorithm;
 using checkpoints::ScaleGroups;
 using checkpoints::TensorInfo;
 
-struct Group {
-  ExportedForm form;
-  bool quantizes_inputs;
-  bool operator<(const Group& other) const {
-    if (form < other.form || other.form < form) return form < other.form;
-    return quantizes_inputs < other.quantizes_inputs;
+// Modules that are described alike.
+struct Less {
+  bool operator()(const CompressedModule& a, const CompressedModule& b) const {
+    if (a.form < b.form || b.form < a.form) return a.form < b.form;
+    return std::tuple(a.quantizes_inputs, a.by_token, a.input_zeros) <
+           std::tuple(b.quantizes_inputs, b.by_token, b.input_zeros);
   }
 };
 
-Json::Object numbers_of(const ModeloptAlgorithm& how) {
+Json::Object numbers_of(const ModeloptAlgorithm& how, bool zeros) {
   return {{"num_bits", int64_t{how.element.bits}},
           {"type", how.element.integer ? "int" : "float"},
-          {"symmetric", true}};
+          {"symmetric", !zeros}};
 }
 
 // Blocks whose scales are narrow, of weights as of inputs.
@@ -37,7 +39,7 @@ void add_blocks(Json::Object& numbers, const ModeloptAlgorithm& how) {
 
 Json weights_of(const ExportedForm& form) {
   const ModeloptAlgorithm& how = *form.algorithm;
-  Json::Object numbers = numbers_of(how);
+  Json::Object numbers = numbers_of(how, how.zeros);
   if (how.groups == ScaleGroups::kBlocks && !how.element.integer) {
     add_blocks(numbers, how);
   } else if (how.groups == ScaleGroups::kBlocks) {
@@ -53,32 +55,31 @@ Json weights_of(const ExportedForm& form) {
   return numbers;
 }
 
-// FP8 and INT8 have a scale that was calibrated, or FP8 one for each token; blocks are found in each pass, of
+// FP8 and INT8 have a scale that was calibrated, or one for each token; blocks are found in each pass, of
 // NVFP4 below a scale that was calibrated.
-Json inputs_of(const Group& group) {
+Json inputs_of(const CompressedModule& group) {
   if (!group.quantizes_inputs) return {};
   const ModeloptAlgorithm& how = *group.form.algorithm;
-  Json::Object numbers = numbers_of(how);
+  Json::Object numbers = numbers_of(how, group.input_zeros);
   if (how.groups == ScaleGroups::kBlocks) {
     add_blocks(numbers, how);
     numbers.emplace_back("dynamic", how.second ? Json("local") : Json(true));
     return numbers;
   }
-  const bool tokens = how.groups == ScaleGroups::kRows && !how.element.integer;
-  numbers.emplace_back("strategy", tokens ? "token" : "tensor");
-  numbers.emplace_back("dynamic", tokens);
+  numbers.emplace_back("strategy", group.by_token ? "token" : "tensor");
+  numbers.emplace_back("dynamic", group.by_token);
   return numbers;
 }
 
 }  // namespace
 
 Json compressed_quantization_config(const CompressedModules& modules, const std::set<std::string>& ignored) {
-  std::map<Group, Json::Array> groups;
+  std::map<CompressedModule, Json::Array, Less> groups;
   for (const auto& [name, module] : modules) {
     if (checkpoints::compressed_format(*module.form.algorithm).empty())
       fail("[export] {} is {}, which compressed-tensors has no form of: export it in the form of modelopt",
            name, module.form.algorithm->name);
-    groups[{module.form, module.quantizes_inputs}].emplace_back(name);
+    groups[module].emplace_back(name);
   }
   std::set<std::string_view> formats;
   Json::Object described;

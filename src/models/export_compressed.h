@@ -10,6 +10,8 @@ namespace temper::models {
 struct CompressedModule {
   ExportedForm form = {};
   bool quantizes_inputs = false;
+  bool by_token = false;     // inputs have a scale for each token, which passes find
+  bool input_zeros = false;  // and zero points
 };
 using CompressedModules = std::map<std::string, CompressedModule>;  // by the names of files
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "models/export_integers.h"
 #include "version.h"
 
 namespace temper::models {
@@ -161,6 +162,7 @@ Json config_groups(const ExportedModules& modules, const std::set<ExportedForm>&
 }  // namespace
 
 ExportedForm exported_form(const PlannedQuantizer& weight, const PlannedQuantizer* input) {
+  if (const std::optional<ExportedForm> form = integer_form(weight, input)) return *form;
   for (const Combination& row : kCombinations) {
     if (!fits(row, weight, input)) continue;
     const std::string_view algorithm = weight.scales_columns() ? row.scaled : row.algorithm;

@@ -5,9 +5,12 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "checkpoints/adapter_folder.h"
+#include "checkpoints/quantized_form.h"
 #include "cli/program.h"
 #include "models/adapter.h"
+#include "recipes/run_files.h"
 
 namespace temper::cli {
 namespace {
@@ -22,6 +25,26 @@ bool lies_in(const std::string& path, const std::string& folder) {
   const auto whole = std::filesystem::weakly_canonical(path),
              outer = std::filesystem::weakly_canonical(folder);
   return std::mismatch(outer.begin(), outer.end(), whole.begin(), whole.end()).first == outer.end();
+}
+
+// The run that an adapter's folder lies in, if it rounded the base below its adapters; "": none.
+std::string rounding_run_of(const std::string& adapter) {
+  std::filesystem::path folder = std::filesystem::weakly_canonical(adapter);
+  for (int up = 0; up < 3; ++up) {  // RUN/adapters/NAME/adapter
+    folder = folder.parent_path();
+    const recipes::RunFiles files{folder.string()};
+    if (exists(files.config()) && is_directory(files.calibration())) return files.folder;
+  }
+  return "";
+}
+
+void warn_of_plain_base(const std::string& adapter, const std::string& base) {
+  const std::string run = rounding_run_of(adapter);
+  if (run.empty() || checkpoints::quantized_form_of(base) != nullptr) return;
+  log_warning(fmt::format(
+      "[{}] was trained on a base that quantize rounded, and {} is that base before rounding: for the "
+      "model that was trained, write it first (temper export {} FOLDER) and merge with --base FOLDER",
+      adapter, base, run));
 }
 
 int merge(const MergeArguments& arguments) {
@@ -39,6 +62,7 @@ int merge(const MergeArguments& arguments) {
   for (const std::string& source : {base, arguments.adapter})
     if (lies_in(arguments.output, source))
       fail("[{}] lies in {}, which is read; choose a folder of its own", arguments.output, source);
+  warn_of_plain_base(arguments.adapter, base);
   models::merge_adapter(
       arguments.adapter, base, arguments.output, arguments.max_shard_mib << 20,
       arguments.quantized ? checkpoints::MergedForm::kAsBase : checkpoints::MergedForm::kPlain);

@@ -43,6 +43,13 @@ TEST_F(QuantizedAdapters, TrainAsOnTheExportedBase) {
     const std::string base = folder() + "/base_" + preset;
     const Outcome exported = run("export " + out + " " + base);
     ASSERT_EQ(exported.code, 0) << exported.err;
+    // Merged, an adapter belongs to what its base was rounded to.
+    const std::string merge = "merge " + out + "/adapters/a/adapter " + out;
+    const char* const warning = "was trained on a base that quantize rounded, and ";
+    const Outcome plain = run(merge + "/merged_plain"), rounded = run(merge + "/merged --base " + base);
+    EXPECT_EQ(plain.code + rounded.code, 0) << plain.err << rounded.err;
+    EXPECT_NE(plain.err.find(warning), std::string::npos) << plain.err;
+    EXPECT_EQ(rounded.err.find(warning), std::string::npos) << rounded.err;
     const std::string on_base =
         run_of(std::string("on_base_") + preset, "--model.path " + base + adapters("a"));
     // Codes times scales of integers are one rounding away from what training computes with.

@@ -19,11 +19,15 @@ class GrpoSignals : public GrpoCli {
   }
   // Gets SIGTERM at the so-many-th write into this file.
   static Outcome stopped(const std::string& out, const char* file, int count, const std::string& more = "") {
+    return stopped(config(), out, file, count, flags() + more);
+  }
+  static Outcome stopped(const std::string& config, const std::string& out, const char* file, int count,
+                         const std::string& flags) {
     const std::string err = folder() + "/signals.err";
     const std::string command = fmt::format(
         "LD_PRELOAD={} ASAN_OPTIONS=verify_asan_link_order=0 KILL_SIGNAL={} KILL_CALL=write KILL_FILE={} "
-        "KILL_COUNT={} {} train {} --output {}{}{} >/dev/null 2>{}",
-        kill_library(), SIGTERM, file, count, TEMPER_BINARY, config(), out, flags(), more, err);
+        "KILL_COUNT={} {} train {} --output {}{} >/dev/null 2>{}",
+        kill_library(), SIGTERM, file, count, TEMPER_BINARY, config, out, flags, err);
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, "", read_file(err)};
   }
@@ -73,6 +77,22 @@ TEST_F(GrpoSignals, AnEvaluationThatIsStoppedIsMadeLater) {
     EXPECT_EQ(evaluations(out).size(), static_cast<size_t>(step / 2 - 1));
     expect_the_same_as_whole(out);
   }
+}
+
+// The first adapter has its answers then, and has not learnt from them.
+TEST_F(GrpoSignals, AnAdapterKeepsTheBatchThatWaitsForAnother) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string two =
+      configuration("two", "", "adapters: [{name: a, rank: 2}, {name: b, rank: 2, seed: 7}]\n");
+  const std::string flags = " --grpo.batch 2 --train.steps 3", whole = trained(two, "two_whole", flags),
+                    out = folder() + "/two_parts";
+  const Outcome outcome = stopped(two, out, "adapters/b/rollouts.jsonl", 16 + 4, flags);
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  expect_has(outcome.err, "in the rollout after step 1 of a, 1 of b");
+  ASSERT_EQ(run("train " + two + " --output " + out + flags).code, 0);
+  for (const char* file :
+       {"/adapters/a/adapter/adapter_model.safetensors", "/adapters/b/adapter/adapter_model.safetensors"})
+    EXPECT_EQ(read_file(out + file), read_file(whole + file)) << file;
 }
 
 TEST_F(GrpoSignals, RanksStopTogether) {

@@ -327,7 +327,7 @@ TEST_F(GrpoCli, MistakesAreNamed) {
                  2, "[grpo.dynamic_sampling] after 2 rounds");
 }
 
-TEST_F(GrpoCli, AnswersThatCannotDifferAreRefused) {
+TEST_F(GrpoCli, AnswersThatCannotDifferOrAreTooManyAreRefused) {
   for (const char* key : {"top_k", "min_p"})
     expect_refused(
         "train " + configuration("alike", fmt::format("  {}: 1\n", key)) + " --output " + folder() + "/alike",
@@ -335,6 +335,10 @@ TEST_F(GrpoCli, AnswersThatCannotDifferAreRefused) {
   expect_refused(
       "train " + configuration("alike", "  temperature: 1e-40\n") + " --output " + folder() + "/alike", 2,
       "'grpo.temperature': expected a number at least 0.0001");
+  expect_refused("train " + configuration("alike", "") + " --output " + folder() +
+                     "/alike --grpo.prompts_per_rollout 100000000",
+                 2,
+                 "[grpo.prompts_per_rollout] is 100000000, of which each gets 4 answers: more than 1048576");
   // Nothing compares the answers to one prompt here.
   trained(configuration("greedy", "  loss: reinforce_pp\n  top_k: 1\n"), "greedy", " --train.steps 1");
 }

@@ -18,9 +18,15 @@ Sample Learner::sample() const {
   // The run itself reports the rows that it skips.
   if (options.on_bad_row == data::OnBadRow::kSkip) options.on_bad_row = data::OnBadRow::kCount;
   try {
-    if (const auto rows = recipe_of(config_).sample)
-      return {rows(config_, data_).rows, data_.eval ? data_.eval->size() : 0};
-    return {data::Loader(data_.train, options).next()->rows, data_.eval ? data_.eval->size() : 0};
+    Sample sample;
+    if (const auto update = recipe_of(config_).sample) {
+      sample.rows = update(config_, data_).rows;
+      sample.update_rows = std::ssize(sample.rows);
+    } else {
+      sample.rows = data::Loader(data_.train, options).next()->rows;
+    }
+    sample.eval_documents = data_.eval ? data_.eval->size() : 0;
+    return sample;
   } catch (const Error&) {
     return {};
   }

@@ -11,12 +11,9 @@
 namespace temper::recipes {
 namespace {
 
-// Of the largest micro-batch.
-int64_t rows_of_micro_batch(const RunConfig& config) {
-  const TrainConfig& train = config.train;
-  const int64_t row = row_tokens(config),
-                rows = train.tokens_per_step > 0 ? train.tokens_per_step / row : train.rows_per_step;
-  return train.micro_batch_tokens == 0 ? rows : std::min(rows, train.micro_batch_tokens / row);
+int64_t rows_of_micro_batch(const RunConfig& config, const Sample& sample) {
+  const int64_t rows = rows_of_update(config, sample), most = config.train.micro_batch_tokens;
+  return most == 0 ? rows : std::min(rows, most / row_tokens(config));
 }
 
 // What training needs however little is computed at once.
@@ -31,14 +28,14 @@ struct Change {
 };
 
 // From what costs least speed to what costs most; each on top of those before it.
-std::vector<Change> changes_of(RunConfig config) {
+std::vector<Change> changes_of(RunConfig config, const Sample& sample) {
   std::vector<Change> changes;
   std::vector<std::string> keys;
   const auto add = [&](const std::string& key) {
     keys.push_back(key);
     changes.push_back({join(keys), config});
   };
-  const int64_t rows = std::max<int64_t>(1, rows_of_micro_batch(config));
+  const int64_t rows = std::max<int64_t>(1, rows_of_micro_batch(config, sample));
   for (int64_t fewer = rows / 2; fewer >= 1; fewer /= 2) {
     config.train.micro_batch_tokens = fewer * row_tokens(config);
     keys.clear();  // one number, ever smaller
@@ -86,7 +83,7 @@ std::vector<Change> changes_of(RunConfig config) {
 }  // namespace
 
 std::string what_would_fit(const RunConfig& config, const Setting& setting, int64_t limit) {
-  for (const Change& change : changes_of(config)) try {
+  for (const Change& change : changes_of(config, setting.sample_of(0))) try {
       const int64_t needed = rehearse(change.config, setting).total;
       if (needed <= limit) return fmt::format("{} (about {})", change.keys, format_bytes(needed));
     } catch (const Error&) {

@@ -96,21 +96,20 @@ std::vector<data::PackedRow> rows_of(const RunConfig& config, const Sample& samp
   return rows;
 }
 
-Sample sample_of(const Setting& setting, size_t learner) {
-  return learner < setting.samples.size() ? setting.samples[learner] : Sample();
-}
-
 // 0: no limit.
 int64_t rows_at_once(const RunConfig& config) {
   const int64_t limit = config.train.micro_batch_tokens;
   return limit == 0 ? 0 : std::max<int64_t>(1, limit / row_tokens(config));
 }
 
-int64_t rows_of_step(const RunConfig& config) {
-  const TrainConfig& train = config.train;
-  const int64_t rows =
-      train.tokens_per_step > 0 ? train.tokens_per_step / row_tokens(config) : train.rows_per_step;
+// Of the passes that are rehearsed.
+int64_t rows_of_step(const RunConfig& config, const Sample& sample) {
+  const int64_t rows = rows_of_update(config, sample);
   return rows_at_once(config) == 0 ? rows : std::min(rows, kMostPasses * rows_at_once(config));
+}
+
+std::vector<data::PackedRow> all_rows(const RunConfig& config, const Sample& sample) {
+  return rows_of(config, sample, rows_of_step(config, sample));
 }
 
 bool evaluates(const RunConfig& config) { return !config.data.eval.empty() || config.data.eval_fraction > 0; }
@@ -118,7 +117,7 @@ bool evaluates(const RunConfig& config) { return !config.data.eval.empty() || co
 // Of one pass.
 std::vector<data::PackedRow> eval_rows(const RunConfig& config, const Sample& sample) {
   const int64_t most = rows_at_once(config) == 0 ? INT64_MAX : rows_at_once(config);
-  int64_t rows = rows_at_once(config) == 0 ? rows_of_step(config) : most;
+  int64_t rows = rows_at_once(config) == 0 ? rows_of_step(config, sample) : most;
   if (sample.eval_documents >= 0) {
     int64_t documents = 0;
     for (const data::PackedRow& row : sample.rows)
@@ -222,8 +221,7 @@ struct RehearsedCritic {
                               : nullptr;
     critic = std::make_unique<Critic>(std::move(body), std::move(adapter), config, *wish, ranks.groups);
     copies = copies_of_state(config, critic->state());
-    const std::vector<data::PackedRow> rows =
-        ranks.own(rows_of(config, sample_of(setting, 0), rows_of_step(config)));
+    const std::vector<data::PackedRow> rows = ranks.own(all_rows(config, setting.sample_of(0)));
     for (int i = 0; i < 2; ++i) critic->learn(rows);
     critic->values(rows);
   }
@@ -243,7 +241,7 @@ void rehearse_model(const RunConfig& config, models::Model& model, const Sample&
   training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective,
                             ranks.groups.data());
   const std::vector<Tensor> copies = copies_of_state(config, optimizer.state());
-  const std::vector<data::PackedRow> full = ranks.own(rows_of(config, sample, rows_of_step(config)));
+  const std::vector<data::PackedRow> full = ranks.own(all_rows(config, sample));
   // Work is captured when its shape comes again, and memory that graphs keep stays: beside that of full steps
   // there is that of others, which came before.
   for (const auto& rows : {objective ? full : shortened(full), full})
@@ -266,7 +264,7 @@ struct RehearsedAdapter {
         weights(of(own, model)),
         optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own), ranks.groups.sharing()),
         sample(std::move(given)),
-        rows(ranks.own(rows_of(own, sample, rows_of_step(own)))),
+        rows(ranks.own(all_rows(own, sample))),
         copies(copies_of_state(own, optimizer.state())) {}
 
  private:
@@ -283,7 +281,7 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
   std::vector<std::unique_ptr<RehearsedAdapter>> adapters;
   for (size_t i = 0; i < config.adapters.size(); ++i)
     adapters.push_back(std::make_unique<RehearsedAdapter>(run_of_adapter(config, config.adapters[i]), model,
-                                                          sample_of(setting, i), ranks));
+                                                          setting.sample_of(i), ranks));
   std::vector<training::AdapterShare> shares;
   for (const auto& adapter : adapters)
     shares.push_back({.adapter = &adapter->weights,
@@ -365,11 +363,17 @@ void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& co
                                           copy ? copy.get() : adapter, recipe.rollouts(config));
     if (!plan.rollouts || plan.rollouts->plan.total < made.plan.total) plan.rollouts = std::move(made);
   };
-  config.adapters.empty() ? rehearse_model(config, *model, sample_of(setting, 0), objective, ranks, after)
+  config.adapters.empty() ? rehearse_model(config, *model, setting.sample_of(0), objective, ranks, after)
                           : rehearse_adapters(config, *model, setting, objective, ranks, after);
 }
 
 }  // namespace
+
+int64_t rows_of_update(const RunConfig& config, const Sample& sample) {
+  if (sample.update_rows > 0) return sample.update_rows;
+  const TrainConfig& train = config.train;
+  return train.tokens_per_step > 0 ? train.tokens_per_step / row_tokens(config) : train.rows_per_step;
+}
 
 void RunMemory::set_cache(int64_t tokens) {
   const MemoryPlan rolls = rollouts->with_cache(tokens);

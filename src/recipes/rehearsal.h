@@ -17,8 +17,12 @@ struct Sample {
   // Some of its rows: how long documents are, and how many of their tokens are targets. None: documents are
   // as long as a row, all of them targets.
   std::vector<data::PackedRow> rows;
+  int64_t update_rows = 0;      // of an update, where the recipe makes them; 0: as the configuration says
   int64_t eval_documents = -1;  // of its evaluation; below 0: not known, more than one pass takes
 };
+
+// Rows of an update, of all ranks together.
+int64_t rows_of_update(const RunConfig& config, const Sample& sample);
 
 // What a plan depends on besides the configuration.
 struct Setting {
@@ -28,6 +32,8 @@ struct Setting {
   std::vector<Sample> samples = {};  // of each learner: the model, or each adapter
   Mesh mesh = {};                    // of the ranks; the plan is one rank's
   int ranks_here = 1;                // of this machine, which share the CPU's memory
+
+  Sample sample_of(size_t learner) const { return learner < samples.size() ? samples[learner] : Sample(); }
 };
 
 // What a run has in use at most, on its device.

@@ -243,7 +243,9 @@ void TrainingLoop::train() {
   progress_.reset();
 }
 
-// On a device a step is reported when the next one has been asked for, so that the device never waits for us.
+// On a device a step is reported when the next one has been asked for, so that the device never waits for us;
+// with rollouts, which wait for the device, at once, so that its seconds have the rollout before it and not
+// the next.
 void TrainingLoop::train_one(StepDeadline& deadline) {
   const std::vector<Learner*> learners = read_batches();
   deadline.begin_step();  // a rollout had one of its own
@@ -252,7 +254,8 @@ void TrainingLoop::train_one(StepDeadline& deadline) {
   setup_.phases->end_update(setup_.ranks);
   report_all();
   for (size_t i = 0; i < learners.size(); ++i) learners[i]->begun(std::move(pending[i]));
-  if (setup_.facts.device.type == DeviceType::kCpu) report_all();
+  if (setup_.facts.device.type == DeviceType::kCpu || recipe_of(setup_.config).rollouts != nullptr)
+    report_all();
 }
 
 // A row that ends a learner must not cost what was trained before it.

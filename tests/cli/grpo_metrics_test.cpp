@@ -1,5 +1,6 @@
 // What a run of recipe grpo tells of its phases and its loss.
 #include "tests/cli/grpo_fixture.h"
+#include "tests/support/gpu.h"
 
 namespace temper {
 namespace {
@@ -39,6 +40,23 @@ TEST_F(GrpoCli, PhasesAreToldApart) {
               states);
     EXPECT_NE(number(line, "rollout_peak_memory_bytes"), number(line, "update_peak_memory_bytes"));
     EXPECT_EQ(number(asleep[i], "update_peak_memory_bytes"), number(line, "update_peak_memory_bytes"));
+  }
+}
+
+// Where the host asks ahead of the device, too, a line has the seconds of its own rollout and of no other.
+TEST_F(GrpoCli, PhasesAreToldApartOnAGpu) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const std::vector<Json> lines = metrics(
+      trained(configuration("phases_gpu", "  updates_per_rollout: 2\n"), "phases_gpu", " --device cuda"));
+  ASSERT_EQ(lines.size(), 6u);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const double seconds = number(lines[i], "seconds"), update = number(lines[i], "update_seconds");
+    EXPECT_GT(update, 0) << i;
+    if (i % 2 == 0) {
+      EXPECT_LT(update + number(lines[i], "rollout_seconds"), seconds) << i;
+    } else {
+      EXPECT_EQ(update, seconds) << i;
+    }
   }
 }
 

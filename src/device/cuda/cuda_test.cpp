@@ -82,6 +82,23 @@ TEST_F(CudaMemory, APausedRegionGivesItsMemoryBackAndKeepsItsAddresses) {
   release(b, MemoryTag::kKvCache);
 }
 
+// The CPU's memory is pinned a GiB at a time, and no copy may cross from one into the next.
+TEST_F(CudaMemory, BlocksOfAnySizeAreKept) {
+  constexpr int64_t kMib = 1 << 20;
+  std::vector<std::pair<void*, std::vector<uint8_t>>> blocks;
+  for (const int64_t mib : {700, 900, 1500}) {  // beginning and ending within pieces, and longer than one
+    blocks.emplace_back(allocate(mib * kMib, MemoryTag::kKvCache),
+                        pattern(static_cast<size_t>(mib * kMib), static_cast<int>(mib)));
+    transfer(blocks.back().first, kGpu, blocks.back().second.data(), kHost, mib * kMib);
+  }
+  pool(kGpu).pause(MemoryTag::kKvCache, PauseMode::kKeep);
+  pool(kGpu).resume(MemoryTag::kKvCache);
+  for (const auto& [memory, values] : blocks) {
+    EXPECT_TRUE(read(memory, values.size()) == values) << values.size();
+    release(memory, MemoryTag::kKvCache);
+  }
+}
+
 // Asks a GPU for work that takes some tens of milliseconds.
 void keep_busy(Device gpu) {
   constexpr int64_t kBytes = int64_t{512} << 20;

@@ -15,12 +15,11 @@ namespace temper::device {
 namespace {
 
 constexpr int64_t kPage = 4096, kHugePage = int64_t{2} << 20;
-constexpr int64_t kPiece = int64_t{1} << 30;  // pinned at a time
 
 }  // namespace
 
-std::byte* PinnedBackup::of(int64_t bytes) {
-  if (bytes <= bytes_) return memory_;
+void PinnedBackup::hold(int64_t bytes) {
+  if (bytes <= bytes_) return;
   give_back();
   const int64_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   void* memory = mmap(nullptr, static_cast<size_t>(whole), PROT_READ | PROT_WRITE,
@@ -37,7 +36,6 @@ std::byte* PinnedBackup::of(int64_t bytes) {
     give_back();
     throw;
   }
-  return memory_;
 }
 
 // The system clears pages when they are touched first, which is the larger part of the work: all threads do.

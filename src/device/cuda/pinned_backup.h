@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,13 +14,24 @@ class PinnedBackup {
   PinnedBackup(const PinnedBackup&) = delete;
   PinnedBackup& operator=(const PinnedBackup&) = delete;
 
-  // At least so many bytes, whose contents are undefined. Called with the region's GPU current. An Error
-  // (kResources) where the system has no such memory; then there is none at all.
-  std::byte* of(int64_t bytes);
-  const std::byte* begin() const { return memory_; }
+  // Makes it have at least so many bytes, whose contents are undefined. Called with the region's GPU current.
+  // An Error (kResources) where the system has no such memory; then there is none at all.
+  void hold(int64_t bytes);
+  // Calls f(std::byte* part, int64_t done, int64_t size) for one part after the other of so many bytes that
+  // begin at `begin`. CUDA refuses a copy that crosses from memory pinned by one call into that of the next.
+  template <class F>
+  void for_parts(int64_t begin, int64_t bytes, F&& f) const {
+    for (int64_t done = 0, size = 0; done < bytes; done += size) {
+      const int64_t at = begin + done;
+      size = std::min(bytes - done, kPiece - at % kPiece);
+      f(memory_ + at, done, size);
+    }
+  }
   int64_t bytes() const { return bytes_; }
 
  private:
+  static constexpr int64_t kPiece = int64_t{1} << 30;  // pinned at a time
+
   void pin();
   void give_back() noexcept;
 

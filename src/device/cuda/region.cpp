@@ -153,24 +153,28 @@ void CudaRegion::save(const Blocks& blocks, int64_t all) {
   if (all == 0) return;
   const CurrentGpu gpu(device_);
   check(cudaDeviceSynchronize(), "saving a region");
-  std::byte* to = backup_.of(all);
-  for (const auto& [offset, bytes] : blocks) {
-    check(cudaMemcpyAsync(to, base_ + offset, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost),
-          "cudaMemcpy");
-    to += bytes;
-  }
-  check(cudaDeviceSynchronize(), "saving a region");
+  backup_.hold(all);
+  copy(blocks, cudaMemcpyDeviceToHost);
 }
 
 void CudaRegion::restore(const Blocks& blocks) {
   const CurrentGpu gpu(device_);
-  const std::byte* from = backup_.begin();
+  copy(blocks, cudaMemcpyHostToDevice);
+}
+
+// Between the blocks and the backup, where they lie one after the other.
+void CudaRegion::copy(const Blocks& blocks, cudaMemcpyKind kind) const {
+  int64_t begin = 0;
   for (const auto& [offset, bytes] : blocks) {
-    check(cudaMemcpyAsync(base_ + offset, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
-          "cudaMemcpy");
-    from += bytes;
+    backup_.for_parts(begin, bytes, [&, at = base_ + offset](std::byte* kept, int64_t done, int64_t size) {
+      const bool saves = kind == cudaMemcpyDeviceToHost;
+      check(cudaMemcpyAsync(saves ? kept : at + done, saves ? at + done : kept, static_cast<size_t>(size),
+                            kind),
+            "cudaMemcpyAsync");
+    });
+    begin += bytes;
   }
-  check(cudaDeviceSynchronize(), "restoring a region");
+  check(cudaDeviceSynchronize(), "copying a region's contents");
 }
 
 void CudaRegion::withdraw() { unmap_from(0); }

@@ -44,6 +44,7 @@ class CudaRegion final : public Region {
   void give_up() override;  // chunks past the last block in use
 
  private:
+  void copy(const Blocks& blocks, cudaMemcpyKind kind) const;
   bool map_chunk();  // one more, which nobody may use yet; false where there is no memory for it
   void unmap_from(size_t chunk);
   CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(base_); }

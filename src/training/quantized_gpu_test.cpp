@@ -1,4 +1,6 @@
 // Quantization-aware training on a GPU, beside the CPU's.
+#include <cmath>
+
 #include "quant/number_format.h"
 #include "tests/support/gpu.h"
 #include "tests/support/op_testing.h"
@@ -34,6 +36,15 @@ const std::vector<Formats> kFormats{
     {"qwen3_moe", {"nvfp4"}, {"nvfp4"}, true},
     {"qwen3_moe", {"int4", Sharing::kBlock, 16, false, "fp8"}, {"fp8"}, true},
     {"qwen3_moe", {"int8", Sharing::kRow}, {"int8", Sharing::kRow, 0, true}, true},
+    // With zero points.
+    {"qwen3", {"int8", Sharing::kRow, 0, false, "", false}, {"int8", Sharing::kRow, 0, true, "", false}},
+    {"qwen3",
+     {"int4", Sharing::kBlock, 16, false, "", false},
+     {"int8", Sharing::kTensor, 0, false, "", false}},
+    {"qwen3_moe",
+     {"int4", Sharing::kBlock, 16, false, "", false},
+     {"int8", Sharing::kTensor, 0, false, "", false},
+     true},
 };
 
 struct GpuRun {
@@ -65,10 +76,14 @@ TEST(QuantizedTraining, AGpuCalibratesAndLearnsAsTheCpuDoes) {
     ASSERT_EQ(found.size(), own.size());
     for (size_t i = 0; i < own.size(); ++i) {
       if (!own[i].planned.keeps_amax()) continue;
-      const auto expected = values_of(own[i].amax), amax = values_of(found[i].amax);
-      for (size_t j = 0; j < amax.size(); ++j)
-        EXPECT_NEAR(amax[j], expected[j], own[i].planned.of_input ? 1e-3 * expected[j] : 0)
-            << own[i].planned.name;
+      const auto compare = [&](const Tensor& wanted, const Tensor& ends) {
+        const auto expected = values_of(wanted), amax = values_of(ends);
+        for (size_t j = 0; j < amax.size(); ++j)
+          EXPECT_NEAR(amax[j], expected[j], own[i].planned.of_input ? 1e-3 * std::abs(expected[j]) : 0)
+              << own[i].planned.name;
+      };
+      compare(own[i].amax, found[i].amax);
+      if (own[i].low.defined()) compare(own[i].low, found[i].low);
     }
     for (int step = 0; step < 3; ++step) {
       const double wanted = here.trainer->step(kRows, 1e-3).loss,

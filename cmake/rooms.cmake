@@ -24,10 +24,11 @@ function(temper_group_sources target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TEMPER_UNITY} UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# Distributes sources over the library, the folder's tests and the benchmarks. ONCE: the folder's code runs once a run,
-# or once an update; what optimising it costs a build it would never pay back (temper_once, a part of the library).
+# Distributes sources over the library, the folder's tests and the benchmarks. Two kinds of code are optimised less, in
+# libraries of their own that become a part of the library: what that costs a build it would never pay back. ONCE: the
+# folder's code runs once a run, or once an update. CALLS: it calls kernels, and the time is theirs.
 function(temper_add_sources folder)
-  cmake_parse_arguments(folder "ONCE" "" "" ${ARGN})
+  cmake_parse_arguments(folder "ONCE;CALLS" "" "" ${ARGN})
   set(library "")
   foreach(source ${folder_UNPARSED_ARGUMENTS})
     if(source MATCHES "_test\\.cpp$")
@@ -42,9 +43,32 @@ function(temper_add_sources folder)
   set(target temper_lib)
   if(folder_ONCE)
     set(target temper_once)
+  elseif(folder_CALLS)
+    set(target temper_calls)
   endif()
   target_sources(${target} PRIVATE ${library})
   temper_group_sources(${target} ${library})
+endfunction()
+
+# Device code whose cost is what it includes: the files of each list, separated by commas, are compiled as one. A room says
+# so in device_code.cmake, for files that take a few seconds each; names in them differ, as those of neighbours do.
+function(temper_group_device_code folder groups listed)
+  cmake_path(GET folder FILENAME room)
+  set(alone ${${listed}})
+  set(number 0)
+  foreach(group ${groups})
+    string(REPLACE "," ";" members ${group})
+    set(text "")
+    foreach(member ${members})
+      list(REMOVE_ITEM alone ${folder}/${member}.cu)
+      string(APPEND text "#include \"${folder}/${member}.cu\"\n")
+    endforeach()
+    set(together ${CMAKE_BINARY_DIR}/generated/${room}_${number}.cu)
+    file(CONFIGURE OUTPUT ${together} CONTENT "${text}" @ONLY)
+    list(APPEND alone ${together})
+    math(EXPR number "${number} + 1")
+  endforeach()
+  set(${listed} ${alone} PARENT_SCOPE)
 endfunction()
 
 # *.cu, where there is a compiler for them; `architectures`: of the GPUs that they are compiled for where these are not
@@ -54,6 +78,10 @@ function(temper_add_device_code folder architectures)
     return()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu)
+  if(TEMPER_UNITY AND EXISTS ${folder}/device_code.cmake)
+    include(${folder}/device_code.cmake)
+    temper_group_device_code(${folder} "${device_code_together}" sources)
+  endif()
   if(NOT architectures)
     target_sources(temper_lib PRIVATE ${sources})
     return()
@@ -66,7 +94,7 @@ function(temper_add_device_code folder architectures)
   target_sources(temper_lib PRIVATE $<TARGET_OBJECTS:temper_device_code_${name}>)
 endfunction()
 
-# A floor without rooms: all of src/<folder>/**/*.cpp. ONCE: as temper_add_sources has it.
+# A floor without rooms: all of src/<folder>/**/*.cpp. ONCE, CALLS: as temper_add_sources has them.
 function(add_floor folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp)
   temper_add_device_code(${PROJECT_SOURCE_DIR}/src/${folder} "")
@@ -77,9 +105,10 @@ endfunction()
 # "nvcc" stands for a CUDA compiler. A folder whose package is missing is skipped with one status line, never with an
 # #ifdef; the line is <package>_REASON where the package's find module has set that.
 # DEVICE_CODE names the architectures of *.cu that are for some GPUs alone.
+# LOOPS: the room is optimised in full where its kind is ONCE or CALLS.
 # <name>/room.cmake, where there is one, sees the packages and links libraries to temper_lib.
 function(temper_add_folder name built)
-  cmake_parse_arguments(room "" "" "NEEDS;DEVICE_CODE" ${ARGN})
+  cmake_parse_arguments(room "LOOPS" "" "NEEDS;DEVICE_CODE" ${ARGN})
   set(${built} FALSE PARENT_SCOPE)
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME kind)
   foreach(package ${room_NEEDS})
@@ -102,13 +131,16 @@ function(temper_add_folder name built)
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   temper_add_device_code(${CMAKE_CURRENT_SOURCE_DIR}/${name} "${room_DEVICE_CODE}")
-  get_property(once GLOBAL PROPERTY temper_once_${kind})
-  temper_add_sources(${kind} ${once} ${sources})
+  get_property(pace GLOBAL PROPERTY temper_pace_${kind})
+  if(room_LOOPS)
+    set(pace "")
+  endif()
+  temper_add_sources(${kind} ${pace} ${sources})
   include(${CMAKE_CURRENT_SOURCE_DIR}/${name}/room.cmake OPTIONAL)
   set(${built} TRUE PARENT_SCOPE)
 endfunction()
 
-# add_room(<name> [NEEDS <package>...] [DEVICE_CODE <architecture>...]), called from src/<kind>/CMakeLists.txt.
+# add_room(<name> [LOOPS] [NEEDS <package>...] [DEVICE_CODE <architecture>...]), called from src/<kind>/CMakeLists.txt.
 function(add_room name)
   temper_add_folder(${name} built ${ARGN})
   if(built)
@@ -123,17 +155,14 @@ function(add_shared name)
 endfunction()
 
 # Enters src/<kind>: its own files, its rooms, and the generated call list temper::<kind>::register_all(); none for a
-# PLAIN kind, whose rooms are included by those who want them. ONCE: as temper_add_sources has it, for all rooms.
+# PLAIN kind, whose rooms are included by those who want them. ONCE, CALLS: as temper_add_sources has them, for all rooms.
 function(add_kind kind)
-  cmake_parse_arguments(kind "PLAIN;ONCE" "" "" ${ARGN})
-  set(once "")
-  if(kind_ONCE)
-    set(once ONCE)
-  endif()
-  set_property(GLOBAL PROPERTY temper_once_${kind} ${once})
+  cmake_parse_arguments(kind "PLAIN" "" "" ${ARGN})
+  set(pace ${kind_UNPARSED_ARGUMENTS})
+  set_property(GLOBAL PROPERTY temper_pace_${kind} ${pace})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${kind}/*.cpp)
   temper_add_device_code(${PROJECT_SOURCE_DIR}/src/${kind} "")
-  temper_add_sources(${kind} ${once} ${sources})
+  temper_add_sources(${kind} ${pace} ${sources})
   add_subdirectory(src/${kind})
   if(kind_PLAIN)
     return()

@@ -72,7 +72,7 @@ constexpr Row kFailures[] = {
     {206, Failure::kDefect, "cudaErrorUnmapBufferObjectFailed"},
     {207, Failure::kDefect, "cudaErrorArrayIsMapped"},
     {208, Failure::kDefect, "cudaErrorAlreadyMapped"},
-    {209, Failure::kUnusable, "cudaErrorNoKernelImageForDevice"},
+    {209, Failure::kNoCode, "cudaErrorNoKernelImageForDevice"},
     {210, Failure::kDefect, "cudaErrorAlreadyAcquired"},
     {211, Failure::kDefect, "cudaErrorNotMapped"},
     {212, Failure::kDefect, "cudaErrorNotMappedAsArray"},
@@ -173,6 +173,7 @@ ErrorKind kind_of(Failure failure) {
     case Failure::kOutOfMemory:
     case Failure::kLost:
     case Failure::kUnusable:
+    case Failure::kNoCode:
       return ErrorKind::kResources;
     case Failure::kUncapturable:
     case Failure::kPoisoned:
@@ -191,6 +192,10 @@ std::string_view advice(Failure failure) {
              "nvidia-smi -q for ECC errors";
     case Failure::kUnusable:
       return "this GPU cannot be used as it is: see nvidia-smi, or use device: cpu";
+    case Failure::kNoCode:
+      return "this program was compiled for other GPUs: build it on a machine with such a GPU, or say which "
+             "with "
+             "cmake --preset release '-DTEMPER_CUDA_ARCHITECTURES=80-real;90'";
     case Failure::kUncapturable:
       return "no CUDA graph can hold this call; use train.cuda_graph: off";
     case Failure::kPoisoned:

@@ -12,7 +12,8 @@ namespace temper::device {
 enum class Failure {
   kOutOfMemory,   // with less at once it may succeed
   kLost,          // the hardware or its driver failed
-  kUnusable,      // there is no such GPU, or driver, build and GPU do not fit together
+  kUnusable,      // there is no such GPU, or driver and GPU do not fit together
+  kNoCode,        // the program was not compiled for this GPU
   kUncapturable,  // a call that no CUDA graph can hold; nothing has run
   kPoisoned,      // a defect of ours after which the process can do nothing more on the GPU
   kDefect,        // any other mistake of ours

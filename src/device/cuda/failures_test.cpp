@@ -51,13 +51,16 @@ TEST(CudaFailures, MemoryAndLostDevicesExitWithFour) {
   for (const cudaError_t code :
        {cudaErrorMemoryAllocation, cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable,
         cudaErrorContained, cudaErrorNoDevice, cudaErrorInvalidDevice, cudaErrorDevicesUnavailable,
-        cudaErrorCudartUnloading, cudaErrorUnknown}) {
+        cudaErrorCudartUnloading, cudaErrorUnknown, cudaErrorNoKernelImageForDevice}) {
     const Error error = thrown_by<Error>(code);
     EXPECT_EQ(error.kind(), ErrorKind::kResources) << error.what();
     EXPECT_EQ(std::string(error.what()).find("a defect"), std::string::npos) << error.what();
     EXPECT_EQ(std::string(error.what()).find("[cuda] the GPU's work failed: "), 0u) << error.what();
   }
   EXPECT_EQ(thrown_by<OutOfMemory>(cudaErrorMemoryAllocation).kind(), ErrorKind::kResources);
+  EXPECT_NE(
+      std::string(thrown_by<Error>(cudaErrorNoKernelImageForDevice).what()).find("compiled for other GPUs"),
+      std::string::npos);
   EXPECT_NE(std::string(thrown_by<Error>(cudaErrorECCUncorrectable).what()).find("nvidia-smi -q"),
             std::string::npos);
 }

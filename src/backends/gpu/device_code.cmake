@@ -1,0 +1,3 @@
+# See cmake/rooms.cmake.
+set(device_code_together
+  expert_plan,expert_rows,expert_updates,sums,swiglu_rows)

@@ -1,8 +1,11 @@
 #pragma once
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/files.h"
 #include "base/json.h"
@@ -20,9 +23,8 @@ class Cli : public testing::Test {
   static void SetUpTestSuite() {
     shared_ = new TemporaryDirectory;
     const std::string folder = shared_->path();
-    ASSERT_EQ(std::system(("python3 " TEMPER_SOURCE_DIR "/examples/addition/prepare.py " + folder).c_str()),
-              0);
-    ASSERT_EQ(run("init " + folder + "/qwen3-tiny " + folder + "/model").code, 0);
+    ASSERT_NO_FATAL_FAILURE(prepare_once());
+    std::filesystem::copy(prepared(), folder, std::filesystem::copy_options::recursive);
     write_file(folder + "/run.yaml",
                "output: " + folder + "/run\nmodel:\n  path: " + folder + "/model\ndata:\n  train: [" +
                    folder +
@@ -91,6 +93,40 @@ class Cli : public testing::Test {
   }
 
   static inline TemporaryDirectory* shared_ = nullptr;
+
+ private:
+  // The example's data and its model, as this program and this script write them: hundreds of tests begin
+  // with a copy.
+  static std::string prepared() {
+    const std::filesystem::path program = TEMPER_BINARY;
+    const auto written = [](const std::filesystem::path& path) {
+      return std::filesystem::last_write_time(path).time_since_epoch().count();
+    };
+    return fmt::format("{}/{}{}_{}", program.parent_path().string(), kPrepared, written(program),
+                       written(kScript));
+  }
+  static void prepare_once() {
+    const std::string wanted = prepared();
+    if (std::filesystem::exists(wanted)) return;
+    // Complete or not there: others may begin at the same time, and the first to end is taken.
+    const std::string made = fmt::format("{}.{}", wanted, ::getpid());
+    ASSERT_EQ(std::system(fmt::format("python3 {} {}", kScript, made).c_str()), 0);
+    ASSERT_EQ(run("init " + made + "/qwen3-tiny " + made + "/model").code, 0);
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::filesystem::path(wanted).parent_path())) {
+      const std::string name = entry.path().filename().string();
+      // Of programs before this one.
+      if (name.starts_with(kPrepared) && name.find('.') == std::string::npos && entry.path() != wanted)
+        std::filesystem::remove_all(entry.path());
+    }
+    std::error_code taken;
+    std::filesystem::rename(made, wanted, taken);
+    if (taken) std::filesystem::remove_all(made);
+    ASSERT_TRUE(std::filesystem::exists(wanted));
+  }
+
+  static constexpr const char* kPrepared = "prepared_for_tests_";
+  static constexpr const char* kScript = TEMPER_SOURCE_DIR "/examples/addition/prepare.py";
 };
 
 }  // namespace temper

@@ -43,8 +43,10 @@ void attend(const Setup& s, const double* q, const double* k, const double* v, d
     logit = std::exp(logit - largest);
     sum += logit;
   }
-  for (int64_t j = first; j <= last; ++j)
-    for (int64_t i = 0; i < s.values(); ++i) y[i] += logits[j - first] / sum * v[j * value_stride + i];
+  for (int64_t j = first; j <= last; ++j) {
+    const double weight = logits[j - first] / sum;
+    for (int64_t i = 0; i < s.values(); ++i) y[i] += weight * v[j * value_stride + i];
+  }
 }
 
 Doubles reference(const Setup& s, double scale, const std::vector<Doubles>& inputs) {

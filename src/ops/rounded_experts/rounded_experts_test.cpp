@@ -101,15 +101,19 @@ class Call {
       for (int64_t e = 0; e < n.experts; ++e)
         of_x_.push_back(e % 3 == 2 ? 2 : 3.5 + static_cast<double>(e) / 2);
     of_inner_.assign(static_cast<size_t>(n.experts), 0);
+    keep_swiglu();
     if (inner_.from == Amax::kExperts)
       find_inner_amax();
     else
-      for (int step = 1; step < 80 && !is_steady(); ++step) set_x(2.5625 + step / 64.);
+      for (int step = 1; step < 80 && !is_steady(); ++step) {
+        set_x(2.5625 + step / 64.);
+        keep_swiglu();
+      }
   }
 
   bool is_steady() const {
     for (int64_t c = 0; c < std::ssize(ids_); ++c)
-      if (!ops::is_steady(inner_, swiglu_of(c, {}), inner_amax(c))) return false;
+      if (!ops::is_steady(inner_, swiglu_[static_cast<size_t>(c)], inner_amax(c))) return false;
     return true;
   }
 
@@ -178,6 +182,10 @@ class Call {
     return {matrix.begin() + row * columns, matrix.begin() + (row + 1) * columns};
   }
 
+  void keep_swiglu() {
+    swiglu_.clear();
+    for (int64_t c = 0; c < std::ssize(ids_); ++c) swiglu_.push_back(swiglu_of(c, {}));
+  }
   // Of a choice, of the case's own values or of moved ones.
   Doubles swiglu_of(int64_t choice, const std::vector<Doubles>& v) const {
     const Doubles base = row_of(x_, choice / n_.top_k, n_.hidden),
@@ -206,7 +214,8 @@ class Call {
         const double amax = 4 + 0.01 * step;
         bool steady = true;
         for (int64_t c = 0; c < std::ssize(ids_) && steady; ++c)
-          steady = ids_[static_cast<size_t>(c)] != e || ops::is_steady(inner_, swiglu_of(c, {}), amax);
+          steady = ids_[static_cast<size_t>(c)] != e ||
+                   ops::is_steady(inner_, swiglu_[static_cast<size_t>(c)], amax);
         of_inner_[static_cast<size_t>(e)] = amax;
         if (steady) break;
         ASSERT_LT(step, 2000) << "no amax is far from all values";
@@ -217,7 +226,7 @@ class Call {
     Doubles y(static_cast<size_t>(n_.tokens * n_.hidden));
     for (int64_t c = 0; c < std::ssize(ids_); ++c) {
       const int64_t e = ids_[static_cast<size_t>(c)], t = c / n_.top_k;
-      const Doubles read = moved(inner_, swiglu_of(c, v), swiglu_of(c, {}), inner_amax(c));
+      const Doubles read = moved(inner_, swiglu_of(c, v), swiglu_[static_cast<size_t>(c)], inner_amax(c));
       for (int64_t i = 0; i < n_.hidden; ++i) {
         double sum = 0;
         for (int64_t f = 0; f < n_.width; ++f)
@@ -232,6 +241,7 @@ class Call {
   std::vector<int32_t> ids_;
   RowRounding in_, inner_;
   Doubles x_, gate_up_, of_x_, of_inner_;
+  std::vector<Doubles> swiglu_;  // of each choice, of the case's own values
 };
 
 RowRounding by(const std::string& name, Amax from = Amax::kExperts) {

@@ -1,7 +1,7 @@
 // One launch for a matrix or for all experts: every byte is read and written once.
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/group_places.h"
-#include "backends/gpu/fake_elements.h"
+#include "backends/gpu/fake_ranges.h"
 
 namespace temper::backends {
 namespace {

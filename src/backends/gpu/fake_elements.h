@@ -83,7 +83,7 @@ struct Rounding {
 // System/6000 processor", 1990). That holds away from the ends of the range: `quick` says whether d is, and x
 // must be.
 struct Quotient {
-  __device__ Quotient() = default;
+  Quotient() = default;
   __device__ explicit Quotient(float divisor) {
     d = divisor;
     inverse = __frcp_rn(d);

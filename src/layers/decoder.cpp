@@ -289,8 +289,10 @@ bool Decoder::decodes_on_device() const {
          });
 }
 
+// Ranks that divide every layer do the same passes, whose collectives are captured with them. Those that keep
+// step make passes of their own, and count on the host what they exchange.
 bool Decoder::batches_on_device() const {
-  return !ranks_.meet() && ops_.at<ops::Sample>("head").forward != nullptr &&
+  return ranks_.in_step_forward() == nullptr && ops_.at<ops::Sample>("head").forward != nullptr &&
          std::all_of(layers_.begin(), layers_.end(), [](const Layer& layer) {
            return layer.mixer->batches_on_device() && layer.channel->decodes_on_device();
          });

@@ -112,7 +112,18 @@ class NcclGroup final : public Group {
     const cudaStream_t on = stream();
     check(start(on), call.collective.data());
     last_ = describe(call);
-    if (!is_together_) watch_->add(on, last_);
+    if (!is_together_) watch(on);
+  }
+
+  // What is captured runs with each launch of its graph, which this group does not see: the hosts' next
+  // meeting looks behind those.
+  void watch(cudaStream_t on) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(on, &status), "cudaStreamIsCapturing");
+    if (status == cudaStreamCaptureStatusNone)
+      watch_->add(on, last_);
+    else
+      captured_ = last_;
   }
 
   // With the other ranks' hosts: what differs is told, and who does not come is named.
@@ -170,6 +181,8 @@ class NcclGroup final : public Group {
   }
 
   std::vector<std::string> do_gather_objects(const Call& call, std::string mine) override {
+    if (!captured_.empty() && watch_)
+      watch_->add(device::stream(gpu_), fmt::format("work of a graph, with {}", captured_));
     return hosts_.gather_objects(call.name, std::move(mine));
   }
 
@@ -195,7 +208,7 @@ class NcclGroup final : public Group {
   void do_end_together() override {
     is_together_ = false;
     check(nccl().group_end(), "ncclGroupEnd");
-    watch_->add(is_beside_ ? beside_ : device::stream(gpu_), last_);
+    watch(is_beside_ ? beside_ : device::stream(gpu_));
   }
 
   void do_begin_beside() override { is_beside_ = true; }
@@ -228,7 +241,8 @@ class NcclGroup final : public Group {
   cudaStream_t beside_ = nullptr;
   cudaEvent_t order_ = nullptr;
   bool is_beside_ = false, is_together_ = false;
-  std::string last_;  // what was asked for last
+  std::string last_;      // what was asked for last
+  std::string captured_;  // the same of what graphs have; empty: none has a collective
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-#include "base/clock.h"
+#include <ctime>
+
 #include "rewards/test_support.h"
 
 namespace temper::rewards {
@@ -72,9 +73,9 @@ TEST(NumberReward, WithinATag) {
   EXPECT_EQ(judged("4", "4", config), 0);
 }
 
-// What a model repeats without end must not take long.
+// What a model repeats without end must not take long, of a processor that others use as well.
 TEST(NumberReward, LongTexts) {
-  const double start = seconds_now();
+  const std::clock_t start = std::clock();
   for (const std::string part : {"1,", "1.", "-", "\\frac{1}", "\\boxed{", "{", "1 ", "$", "a", "9",
                                  "\\sqrt{2}", "1^", "####", "\\frac{", "\\boxed"}) {
     std::string text;
@@ -82,7 +83,7 @@ TEST(NumberReward, LongTexts) {
     judged("5", text);
     judged("5", "\\boxed{" + text + "}");
   }
-  EXPECT_LT(seconds_now() - start, 20);
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 20);
 }
 
 }  // namespace

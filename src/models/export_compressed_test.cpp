@@ -19,20 +19,6 @@ using layers::QuantizeOptions;
 using layers::QuantizerKind;
 using op_testing::values_of;
 
-std::unique_ptr<Model> ready_model(const QuantizeOptions& options, const char* type = "qwen3") {
-  auto model = tiny_model({.type = type,
-                           .quantize = options,
-                           .sizes = {{"hidden_size", 128},
-                                     {"num_hidden_layers", 1},
-                                     {"num_attention_heads", 4},
-                                     {"num_key_value_heads", 2},
-                                     {"head_dim", 64},
-                                     {"intermediate_size", 256},
-                                     {"moe_intermediate_size", 128}}});
-  set_made_up_amax(*model);
-  return model;
-}
-
 // What readers ask for of a module, by the format that the configuration names.
 struct Expected {
   const char* preset;
@@ -58,7 +44,7 @@ const std::vector<Expected> kExpected{
 TEST(ExportCompressed, FoldersMeanWhatThoseOfModeloptMean) {
   for (const Expected& expected : kExpected) {
     SCOPED_TRACE(expected.preset);
-    const auto model = ready_model({expected.preset});
+    const auto model = model_to_export({expected.preset});
     const TemporaryDirectory out;
     export_model(*model, out / "modelopt", "");
     export_model(*model, out / "compressed", "", ExportForm::kCompressedTensors);
@@ -90,7 +76,7 @@ TEST(ExportCompressed, FoldersMeanWhatThoseOfModeloptMean) {
 TEST(ExportCompressed, ConfigurationsSayHowWeightsAndInputsAreRounded) {
   const auto group = [](const QuantizeOptions& options) {
     const TemporaryDirectory out;
-    export_model(*ready_model(options), out / "m", "", ExportForm::kCompressedTensors);
+    export_model(*model_to_export(options), out / "m", "", ExportForm::kCompressedTensors);
     const Json config = Json::parse_file(out / "m/config.json").at("quantization_config");
     EXPECT_EQ(config.at("config_groups").as_object().size(), 1u);
     return config.at("config_groups").at("group_0");
@@ -119,8 +105,8 @@ TEST(ExportCompressed, ConfigurationsSayHowWeightsAndInputsAreRounded) {
 TEST(ExportCompressed, SeveralFormatsAreGroupsOfTheirModules) {
   const TemporaryDirectory out;
   const QuantizerKind fp8{"fp8"}, none{};
-  export_model(*ready_model({"W4A16_NVFP4",
-                             {{"layers.0.mlp.*", fp8, fp8}, {"layers.0.attention.output", none, none}}}),
+  export_model(*model_to_export({"W4A16_NVFP4",
+                                 {{"layers.0.mlp.*", fp8, fp8}, {"layers.0.attention.output", none, none}}}),
                out / "m", "", ExportForm::kCompressedTensors);
   const Json config = Json::parse_file(out / "m/config.json").at("quantization_config");
   EXPECT_EQ(config.at("format").as_string(), "mixed-precision");
@@ -138,9 +124,9 @@ TEST(ExportCompressed, SeveralFormatsAreGroupsOfTheirModules) {
 }
 
 TEST(ExportCompressed, Experts) {
-  const auto model =
-      ready_model({"", {{"layers.*.mlp.experts.*", QuantizerKind{"int4", layers::Sharing::kBlock, 32}, {}}}},
-                  "qwen3_moe");
+  const auto model = model_to_export(
+      {"", {{"layers.*.mlp.experts.*", QuantizerKind{"int4", layers::Sharing::kBlock, 32}, {}}}},
+      "qwen3_moe");
   const TemporaryDirectory out;
   export_model(*model, out / "modelopt", "");
   export_model(*model, out / "compressed", "", ExportForm::kCompressedTensors);
@@ -155,8 +141,9 @@ TEST(ExportCompressed, FormsThatItHasNotAreRefused) {
   const TemporaryDirectory out;
   for (const char* algorithm : {"W4A8_MXFP4_FP8", "W4A8_AWQ"})
     expect_has(
-        error_of(
-            [&] { export_model(*ready_model({algorithm}), out / "m", "", ExportForm::kCompressedTensors); }),
+        error_of([&] {
+          export_model(*model_to_export({algorithm}), out / "m", "", ExportForm::kCompressedTensors);
+        }),
         fmt::format("[export] model.layers.0.mlp.down_proj is {}, which compressed-tensors has no form of: "
                     "export it in the form of modelopt",
                     algorithm));

@@ -18,18 +18,9 @@ using layers::QuantizerKind;
 using layers::Sharing;
 using op_testing::values_of;
 
+// With heads of a size that words do not divide.
 std::unique_ptr<Model> model_with_zeros(const QuantizeOptions& options, const char* type = "qwen3") {
-  auto model = tiny_model({.type = type,
-                           .quantize = options,
-                           .sizes = {{"hidden_size", 128},
-                                     {"num_hidden_layers", 1},
-                                     {"num_attention_heads", 4},
-                                     {"num_key_value_heads", 2},
-                                     {"head_dim", 18},
-                                     {"intermediate_size", 256},
-                                     {"moe_intermediate_size", 128}}});
-  set_made_up_amax(*model);
-  return model;
+  return model_to_export(options, type, 18);
 }
 
 QuantizerKind asymmetric_kind(const char* format, Sharing sharing, int64_t block = 0, bool dynamic = false) {

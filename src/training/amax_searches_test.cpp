@@ -7,7 +7,7 @@
 #include "quant/amax_search.h"
 #include "tests/support/errors.h"
 #include "tests/support/op_testing.h"
-#include "tests/support/packed_rows.h"
+#include "tests/support/quantized_run.h"
 #include "tests/support/tiny_model.h"
 #include "training/calibration.h"
 #include "training/calibration_passes.h"
@@ -23,8 +23,6 @@ using layers::Sharing;
 using op_testing::Doubles;
 using op_testing::values_of;
 
-const std::vector<data::PackedRow> kSearchRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
-
 std::unique_ptr<models::Model> model_with(const QuantizerKind& weights, const QuantizerKind& inputs,
                                           CalibrationMethod method) {
   return tiny_model({.type = "qwen3_moe",
@@ -36,7 +34,7 @@ std::unique_ptr<models::Model> model_with(const QuantizerKind& weights, const Qu
 }
 
 std::map<std::string, Doubles> amax_after(models::Model& model, const CalibrationOptions& options) {
-  calibrate(model.decoder, kSearchRows, options);
+  calibrate(model.decoder, kQuantizedRows, options);
   std::map<std::string, Doubles> amax;
   for (const Quantizer& each : model.decoder.quantizers().all())
     amax[each.planned.name] = values_of(each.amax);
@@ -56,7 +54,7 @@ void for_each_weight(const models::Model& model, F&& f) {
 // All values that pass each input, seen by an observer of our own.
 std::map<std::string, std::vector<float>> inputs_of(models::Model& model) {
   std::map<std::string, std::vector<float>> all;
-  pass_unrounded(model.decoder, kSearchRows, 0, collectives::alone(),
+  pass_unrounded(model.decoder, kQuantizedRows, 0, collectives::alone(),
                  [&](Quantizer& each, const Tensor& x, int64_t) {
                    if (!each.planned.of_input) return;
                    const Tensor here = x.contiguous();

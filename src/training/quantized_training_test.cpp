@@ -7,8 +7,7 @@
 #include "tests/support/adapted_stream.h"
 #include "tests/support/errors.h"
 #include "tests/support/op_testing.h"
-#include "tests/support/packed_rows.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/quantized_run.h"
 #include "training/calibration.h"
 #include "training/rounded_weights.h"
 #include "training/trainer.h"
@@ -22,25 +21,6 @@ using layers::Quantizer;
 using layers::QuantizerKind;
 using layers::Sharing;
 using op_testing::values_of;
-
-const std::vector<PackedRow> kQuantizedRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
-
-struct QuantizedRun {
-  explicit QuantizedRun(const TinyModel& tiny, const TrainerOptions& options = {})
-      : model(tiny_model(tiny)),
-        optimizer(model->decoder.parameters(), model->decoder.ops(), {}),
-        trainer(model->decoder, optimizer, options) {}
-  void calibrate() { training::calibrate(model->decoder, kQuantizedRows); }
-  std::vector<op_testing::Doubles> gradients() {
-    std::vector<op_testing::Doubles> all;
-    auto& parameters = model->decoder.parameters();
-    for (size_t i = 0; i < parameters.size(); ++i) all.push_back(values_of(parameters[i].grad->grad()));
-    return all;
-  }
-  std::unique_ptr<models::Model> model;
-  optimizers::AdamW optimizer;
-  Trainer trainer;
-};
 
 // Weights only, of linears and experts; blocks that divide the tiny model's 32, 16 and 48 columns.
 QuantizeOptions only_weights(const QuantizerKind& kind) {
@@ -77,16 +57,6 @@ void export_weights(models::Model& plain, const models::Model& quantized) {
           coded(rounded, each.planned.second_format(), quant::amax_of(each.amax, each.planned.second_amax()));
     value.copy_from(rounded.to(value.dtype()).reshape(value.shape()));
   }
-}
-
-std::vector<float> all_weights(const std::vector<PlacedTensor>& placed) {
-  std::vector<float> all;
-  for (const PlacedTensor& each : placed) {
-    const Tensor wide = each.own.contiguous().to(DType::kF32);
-    const auto values = wide.values<float>();
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
 }
 
 // What fakes a format in training is what an exported model computes with: losses and gradients bit by bit,

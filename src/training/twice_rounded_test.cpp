@@ -4,7 +4,7 @@
 #include "models/export.h"
 #include "models/model.h"
 #include "tests/support/op_testing.h"
-#include "tests/support/packed_rows.h"
+#include "tests/support/quantized_run.h"
 #include "tests/support/tiny_model.h"
 #include "training/calibration.h"
 #include "training/rounded_weights.h"
@@ -17,8 +17,6 @@ using layers::CalibrationMethod;
 using layers::Quantizer;
 using layers::QuantizerKind;
 using op_testing::values_of;
-
-const std::vector<data::PackedRow> kRoundedRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
 
 // Whether the factors of a weight's columns are in the norm before it, in exported folders.
 bool is_folded(const Quantizer& weight) {
@@ -37,12 +35,12 @@ TEST(RoundedTwice, TrainedModelsComputeWithWhatTheirFoldersHold) {
         SCOPED_TRACE(fmt::format("{} {} {}", type, to_string(dtype), layers::name_of(method)));
         const auto model = tiny_model(
             {.type = type, .dtype = dtype, .quantize = {"", {{"layers.*", twice, fp8}}, true, method}});
-        calibrate(model->decoder, kRoundedRows, {.method = method});
+        calibrate(model->decoder, kQuantizedRows, {.method = method});
         optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {});
         Trainer trainer(model->decoder, optimizer, {});
-        const double before = trainer.step(kRoundedRows, 1e-2).loss;
-        for (int i = 0; i < 3; ++i) trainer.step(kRoundedRows, 1e-2);
-        EXPECT_LT(trainer.step(kRoundedRows, 1e-2).loss, before);
+        const double before = trainer.step(kQuantizedRows, 1e-2).loss;
+        for (int i = 0; i < 3; ++i) trainer.step(kQuantizedRows, 1e-2);
+        EXPECT_LT(trainer.step(kQuantizedRows, 1e-2).loss, before);
         const TemporaryDirectory out;
         models::export_model(*model, out / "m", "");
         models::BuildOptions options;
@@ -72,7 +70,7 @@ TEST(RoundedTwice, FactorsAreThoseOfTheFirstRounding) {
     const auto model = tiny_model(
         {.quantize = {"", {{"layers.*", weights, QuantizerKind{"fp8"}}}, true, CalibrationMethod::kAwqLite}});
     const Calibration calibration =
-        calibrate(model->decoder, kRoundedRows, {.method = CalibrationMethod::kAwqLite});
+        calibrate(model->decoder, kQuantizedRows, {.method = CalibrationMethod::kAwqLite});
     EXPECT_EQ(calibration.alphas.size(), 8u);
     auto& all = found.emplace_back();
     for (const Quantizer& each : model->decoder.quantizers().all()) {

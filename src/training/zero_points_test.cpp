@@ -6,9 +6,7 @@
 #include <cmath>
 
 #include "tests/support/errors.h"
-#include "tests/support/op_testing.h"
-#include "tests/support/packed_rows.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/quantized_run.h"
 #include "training/calibration.h"
 #include "training/rounded_weights.h"
 #include "training/trainer.h"
@@ -23,25 +21,6 @@ using layers::QuantizerKind;
 using layers::Sharing;
 using op_testing::Doubles;
 using op_testing::values_of;
-
-const std::vector<PackedRow> kRowsOfZeros{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
-
-struct RunOfZeros {
-  explicit RunOfZeros(const TinyModel& tiny)
-      : model(tiny_model(tiny)),
-        optimizer(model->decoder.parameters(), model->decoder.ops(), {}),
-        trainer(model->decoder, optimizer, {}) {}
-  std::vector<Doubles> gradients() {
-    std::vector<Doubles> all;
-    auto& parameters = model->decoder.parameters();
-    for (size_t i = 0; i < parameters.size(); ++i) all.push_back(values_of(parameters[i].grad->grad()));
-    return all;
-  }
-  const Quantizer& at(const char* name) { return *model->decoder.quantizers().find(name); }
-  std::unique_ptr<models::Model> model;
-  optimizers::AdamW optimizer;
-  Trainer trainer;
-};
 
 QuantizerKind asymmetric(const char* format, Sharing sharing, int64_t block = 0, bool dynamic = false) {
   return {format, sharing, block, dynamic, "", false};
@@ -70,16 +49,6 @@ void take_codes(models::Model& plain, const models::Model& quantized) {
   }
 }
 
-std::vector<float> weights_in(const std::vector<PlacedTensor>& placed) {
-  std::vector<float> all;
-  for (const PlacedTensor& each : placed) {
-    const Tensor wide = each.own.contiguous().to(DType::kF32);
-    const auto values = wide.values<float>();
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
-}
-
 // Losses and gradients are those of a model with the decoded weights, bit by bit, whatever kernels are taken.
 TEST(ZeroPointTraining, ComputesWithTheWeightsThatAreExported) {
   for (const char* type : {"qwen3", "qwen3_moe"})
@@ -88,14 +57,15 @@ TEST(ZeroPointTraining, ComputesWithTheWeightsThatAreExported) {
         for (const QuantizerKind& kind : kinds_of_weights()) {
           SCOPED_TRACE(fmt::format("{} {} {} {}", type, to_string(dtype), provider, kind.format));
           TinyModel tiny{.type = type, .dtype = dtype, .ops = {.fallback = provider}};
-          RunOfZeros plain(tiny);
+          QuantizedRun plain(tiny);
           tiny.quantize = only_weights_in(type, kind);
-          RunOfZeros quantized(tiny);
-          calibrate(quantized.model->decoder, kRowsOfZeros);
+          QuantizedRun quantized(tiny);
+          calibrate(quantized.model->decoder, kQuantizedRows);
           take_codes(*plain.model, *quantized.model);
-          EXPECT_TRUE(weights_in(rounded_parameters(quantized.model->decoder)) ==
-                      weights_in(plain.model->decoder.parameters().placed()));
-          EXPECT_EQ(quantized.trainer.step(kRowsOfZeros, 0).loss, plain.trainer.step(kRowsOfZeros, 0).loss);
+          EXPECT_TRUE(all_weights(rounded_parameters(quantized.model->decoder)) ==
+                      all_weights(plain.model->decoder.parameters().placed()));
+          EXPECT_EQ(quantized.trainer.step(kQuantizedRows, 0).loss,
+                    plain.trainer.step(kQuantizedRows, 0).loss);
           // Nothing is beyond ends that were found in it.
           if (dtype == DType::kF32 && std::string_view(provider).empty()) {
             EXPECT_EQ(quantized.gradients(), plain.gradients());
@@ -105,7 +75,7 @@ TEST(ZeroPointTraining, ComputesWithTheWeightsThatAreExported) {
 
 // Each range has the least and the largest value of its group, and zero.
 TEST(ZeroPointTraining, RangesOfWeights) {
-  RunOfZeros run({.quantize = only_weights_in("qwen3", asymmetric("int4", Sharing::kBlock, 16))});
+  QuantizedRun run({.quantize = only_weights_in("qwen3", asymmetric("int4", Sharing::kBlock, 16))});
   const Tensor value = run.model->decoder.parameters().at("layers.1.mlp.down.weight").value;
   for (int64_t i = 0; i < 32; ++i)
     value.data<float>()[i] = i < 16 ? 1.0f + 0.1f * float(i) : -2.0f - float(i);
@@ -125,7 +95,7 @@ TEST(ZeroPointTraining, RangesOfWeights) {
 
 // What updates move beyond a range is clipped, and has no gradient.
 TEST(ZeroPointTraining, WeightsThatLeaveTheirRangeHaveNoGradient) {
-  RunOfZeros run({.quantize = only_weights_in("qwen3", asymmetric("int8", Sharing::kTensor))});
+  QuantizedRun run({.quantize = only_weights_in("qwen3", asymmetric("int8", Sharing::kTensor))});
   calibrate(run.model->decoder, {});
   const Tensor value = run.model->decoder.parameters().at("layers.0.mlp.down.weight").value;
   const Quantizer& weight = run.at("layers.0.mlp.down.weight_quantizer");
@@ -134,7 +104,7 @@ TEST(ZeroPointTraining, WeightsThatLeaveTheirRangeHaveNoGradient) {
   value.data<float>()[1] = low * 1.01f;
   value.data<float>()[2] = high;
   value.data<float>()[3] = high * 1.01f;
-  run.trainer.step(kRowsOfZeros, 0);
+  run.trainer.step(kQuantizedRows, 0);
   const auto index = run.model->decoder.parameters().index_of("layers.0.mlp.down.weight");
   const Doubles grads = run.gradients()[index];
   EXPECT_NE(grads[0], 0);
@@ -155,16 +125,16 @@ TEST(ZeroPointTraining, InputsAreRounded) {
          {std::pair{Sharing::kTensor, false}, {Sharing::kTensor, true}, {Sharing::kRow, true}}) {
       SCOPED_TRACE(fmt::format("{} {} {}", modules, static_cast<int>(sharing), dynamic));
       TinyModel tiny{.type = "qwen3_moe"};
-      const double exact = RunOfZeros(tiny).trainer.evaluate(kRowsOfZeros).loss;
+      const double exact = QuantizedRun(tiny).trainer.evaluate(kQuantizedRows).loss;
       tiny.quantize = inputs_in(modules, asymmetric("int3", sharing, 0, dynamic));
       std::vector<double> losses;
       for (const char* provider : {"eager", ""}) {
         tiny.ops = {.fallback = provider};
-        RunOfZeros run(tiny);
-        const Calibration found = calibrate(run.model->decoder, kRowsOfZeros);
+        QuantizedRun run(tiny);
+        const Calibration found = calibrate(run.model->decoder, kQuantizedRows);
         EXPECT_EQ(found.inputs > 0, !dynamic);
-        losses.push_back(run.trainer.evaluate(kRowsOfZeros).loss);
-        EXPECT_GT(run.trainer.step(kRowsOfZeros, 0).grad_norm, 0);
+        losses.push_back(run.trainer.evaluate(kQuantizedRows).loss);
+        EXPECT_GT(run.trainer.step(kQuantizedRows, 0).grad_norm, 0);
       }
       EXPECT_NE(losses[0], exact);
       EXPECT_NEAR(losses[0], exact, 0.2 * exact);
@@ -177,8 +147,8 @@ TEST(ZeroPointTraining, RangesOfInputsAreThoseOfAllRows) {
   TinyModel tiny{.quantize = inputs_in("layers.*.mlp.down", asymmetric("int8", Sharing::kTensor))};
   std::vector<Doubles> ends;
   for (const int64_t tokens : {0, 12}) {
-    RunOfZeros run(tiny);
-    calibrate(run.model->decoder, kRowsOfZeros, {.micro_batch_tokens = tokens});
+    QuantizedRun run(tiny);
+    calibrate(run.model->decoder, kQuantizedRows, {.micro_batch_tokens = tokens});
     const Quantizer& input = run.at("layers.1.mlp.down.input_quantizer");
     ends.push_back({*input.low.data<float>(), *input.amax.data<float>()});
     EXPECT_LT(ends.back()[0], 0);
@@ -191,8 +161,8 @@ TEST(ZeroPointTraining, RangesOfInputsAreThoseOfAllRows) {
 // An expert without a token takes the widest range of its layer's inputs; one whose inputs have one sign
 // keeps its own.
 TEST(ZeroPointTraining, IdleExpertsTakeTheWidestRange) {
-  RunOfZeros run({.type = "qwen3_moe",
-                  .quantize = inputs_in("layers.*.mlp.experts.*", asymmetric("int8", Sharing::kTensor))});
+  QuantizedRun run({.type = "qwen3_moe",
+                    .quantize = inputs_in("layers.*.mlp.experts.*", asymmetric("int8", Sharing::kTensor))});
   const Calibration found = calibrate(run.model->decoder, {test_row(1, {1})});
   ASSERT_EQ(found.idle_experts.size(), 2u);
   const Quantizer& input = run.at("layers.0.mlp.experts.gate_up.input_quantizer");
@@ -209,19 +179,19 @@ TEST(ZeroPointTraining, IdleExpertsTakeTheWidestRange) {
 
 TEST(ZeroPointTraining, RefusesValuesThatAreNotFinite) {
   const QuantizerKind int8 = asymmetric("int8", Sharing::kTensor);
-  RunOfZeros run({.quantize = {"", {{"layers.*", int8, int8}}}});
+  QuantizedRun run({.quantize = {"", {{"layers.*", int8, int8}}}});
   float* const value = run.model->decoder.parameters().at("layers.1.mlp.down.weight").value.data<float>();
   for (const auto& [bad, end] :
        {std::pair{INFINITY, "an upper end of inf"}, {-INFINITY, "a lower end of -inf"}}) {
     value[3] = bad;
     EXPECT_EQ(
-        error_of([&] { calibrate(run.model->decoder, kRowsOfZeros); }),
+        error_of([&] { calibrate(run.model->decoder, kQuantizedRows); }),
         fmt::format("[quantize] layers.1.mlp.down.weight_quantizer found {}: the weight has values that "
                     "are no finite numbers",
                     end));
   }
   value[3] = NAN;
-  EXPECT_NE(error_of([&] { calibrate(run.model->decoder, kRowsOfZeros); }), "");
+  EXPECT_NE(error_of([&] { calibrate(run.model->decoder, kQuantizedRows); }), "");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 #include "models/model.h"
 #include "quant/zero_points.h"
+#include "tests/support/tiny_model.h"
 
 namespace temper {
 
@@ -26,6 +27,22 @@ inline void set_made_up_amax(models::Model& model) {
     each.amax.copy_from(bounds.high);
   }
   model.decoder.quantizers().set_ready();
+}
+
+// A model whose columns blocks and words of every format divide, with these.
+inline std::unique_ptr<models::Model> model_to_export(const layers::QuantizeOptions& options,
+                                                      const char* type = "qwen3", int64_t head_dim = 64) {
+  auto model = tiny_model({.type = type,
+                           .quantize = options,
+                           .sizes = {{"hidden_size", 128},
+                                     {"num_hidden_layers", 1},
+                                     {"num_attention_heads", 4},
+                                     {"num_key_value_heads", 2},
+                                     {"head_dim", head_dim},
+                                     {"intermediate_size", 256},
+                                     {"moe_intermediate_size", 128}}});
+  set_made_up_amax(*model);
+  return model;
 }
 
 }  // namespace temper

@@ -18,7 +18,8 @@ using Doubles = std::vector<double>;
 Doubles normal(uint64_t seed, const Shape& shape, double scale = 1, double mean = 0);
 Tensor tensor_of(const Doubles& values, const Shape& shape, DType dtype);  // rounded to dtype
 Tensor ints(const std::vector<int32_t>& values);
-Doubles values_of(const Tensor& tensor);  // of any strides, on any device, in row-major order
+Doubles values_of(const Tensor& tensor);              // of any strides, on any device, in row-major order
+std::vector<uint32_t> bits_of(const Tensor& tensor);  // the same as float32 has them; NaN has one
 
 // What a case's `run` captured, where the case's inputs are: ids, tables and the like.
 inline Tensor beside(const Var& input, const Tensor& tensor) { return tensor.on(input.value.device()); }

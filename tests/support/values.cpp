@@ -29,6 +29,14 @@ Tensor tensor_of(const Doubles& values, const Shape& shape, DType dtype) {
 
 Tensor ints(const std::vector<int32_t>& values) { return Tensor::from(values); }
 
+std::vector<uint32_t> bits_of(const Tensor& tensor) {
+  const Tensor wide = tensor.on({}).to(DType::kF32).contiguous();
+  std::vector<uint32_t> bits;
+  for (const float value : wide.values<float>())
+    bits.push_back(std::isnan(value) ? 0x7FC00000 : std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
 Doubles values_of(const Tensor& tensor) {
   const Tensor here = tensor.on({});
   if (here.dtype() == DType::kI32) {

@@ -1,5 +1,5 @@
-// The largest magnitudes of groups, or the ends of their ranges: as bits, whose order is that of numbers, so that any order of updates gives
-// the same.
+// The largest magnitudes of groups, or the ends of their ranges: as bits, whose order is that of numbers, so that any
+// order of updates gives the same.
 #include "backends/cuda/group_places.h"
 #include "backends/cuda/primitives.h"
 

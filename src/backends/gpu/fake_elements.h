@@ -334,6 +334,7 @@ void visit_scaling(const quant::Format& format, F&& f) {
     case quant::Scaling::kFloats:
       return f.template operator()<quant::Scaling::kFloats, false>();
     case quant::Scaling::kZeroPoints:
+      invariant(false, "refuse_format lets nothing with zero points come here");
       return;
     case quant::Scaling::kScales:
       return format.element.integer ? f.template operator()<quant::Scaling::kScales, true>()

@@ -15,6 +15,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends::HWY_NAMESPACE {
 
+// An addition rounds both signs, and there is one zero.
+HWY_INLINE Lanes nearest_step(Lanes value, Lanes high) { return hn::Sub(hn::Add(value, high), high); }
+
 // quant::round_to of magnitudes that are at most the largest of the elements.
 struct Steps {
   explicit Steps(const quant::Element& element)
@@ -29,7 +32,7 @@ struct Steps {
     const auto exponent =
         hn::Max(hn::And(hn::BitCast(words, magnitude), hn::Set(words, 0x7F800000)), scaled_least);
     const Lanes high = hn::BitCast(Floats(), hn::Add(exponent, up));
-    return hn::Sub(hn::Add(magnitude, high), high);
+    return nearest_step(magnitude, high);
   }
 
   hn::Vec<Words> least, up;
@@ -193,10 +196,6 @@ struct Pairs<kScaling, BFloat16> {
     return hn::BitCast(words, hn::Add(upper, hn::ShiftRight<15>(hn::AverageRound(lower, limit))));
   }
 
-  // An addition rounds both signs, and there is one zero.
-  static HWY_INLINE Lanes nearest_step(Lanes value, Lanes high) {
-    return hn::Sub(hn::Add(value, high), high);
-  }
   template <bool kExact, class Faked>
   static HWY_INLINE Pair integers(Pair pairs, const Faked& faked) {
     return joined<kExact>(faked(hn::BitCast(Floats(), hn::ShiftLeft<16>(pairs))),

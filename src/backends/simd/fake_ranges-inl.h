@@ -19,8 +19,7 @@ struct WholeMultiples {
   explicit WholeMultiples(const quant::Multiples& multiples)
       : least(fill(multiples.least)), most(fill(multiples.most)) {}
   HWY_INLINE Lanes operator()(Lanes x) const {
-    const Lanes high = fill(0x1.8p23f);
-    return hn::Sub(hn::Add(at_least(least, at_most(most, x)), high), high);
+    return nearest_step(at_least(least, at_most(most, x)), fill(0x1.8p23f));
   }
   Lanes least, most;
 };

@@ -97,14 +97,6 @@ Tensor fake(const BoundKernel& kernel, const Tensor& x, const Tensor& amax, cons
   return fake_quantize(tape, kernel.ops, tape.constant(x.on(kernel.device)), on, format).value.on({});
 }
 
-std::vector<uint32_t> bits_of(const Tensor& tensor) {
-  const Tensor wide = tensor.to(DType::kF32).contiguous();
-  std::vector<uint32_t> bits;
-  for (const float value : wide.values<float>())
-    bits.push_back(std::isnan(value) ? 0x7FC00000 : std::bit_cast<uint32_t>(value));
-  return bits;
-}
-
 // What is rounded in float32 may be the neighbour of what double precision gives: one step of the format, for
 // few elements.
 TEST(FakeQuantize, NearestNumbersInDoublePrecision) {

@@ -70,14 +70,6 @@ Tensor fake(const BoundKernel& kernel, const Tensor& x, const Bounds& bounds, co
       .value.on({});
 }
 
-std::vector<uint32_t> bits_of(const Tensor& tensor) {
-  const Tensor wide = tensor.to(DType::kF32).contiguous();
-  std::vector<uint32_t> bits;
-  for (const float value : wide.values<float>())
-    bits.push_back(std::isnan(value) ? 0x7FC00000 : std::bit_cast<uint32_t>(value));
-  return bits;
-}
-
 // Integers and zero points found in double precision: what is rounded in float32 may be a step away, for few
 // elements.
 TEST(FakeQuantizeZeroPoints, NearestStepsInDoublePrecision) {

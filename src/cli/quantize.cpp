@@ -5,23 +5,33 @@
 #include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
+#include "config/print.h"
+#include "recipes/calibrate_run.h"
 #include "recipes/quantizer_report.h"
 
 namespace temper::cli {
 namespace {
 
 constexpr const char* kQuantizeUsage =
-    R"(Show which weights and inputs a run quantizes, how, and which rule decided.
+    R"(Find the scales of a quantized model without training it (calibration).
 
-  temper quantize RUN.yaml --dry-run [--KEY VALUE ...]
-  temper quantize --dry-run --model.path Qwen3-0.6B --quantize.preset NVFP4
+  temper quantize RUN.yaml --dry-run       # print what is quantized, and how
+  temper quantize RUN.yaml [--KEY VALUE ...] --output runs/nvfp4
+  temper export runs/nvfp4 models/nvfp4    # write the folder to deploy
 
-What the run's key quantize says (docs/quantization.md):
+The scales are kept in OUTPUT/calibration. Inputs are calibrated with rows of
+data.train; formats that round weights alone need no data. A run of
+temper train in the same folder begins with these scales.
+
+What decides (docs/quantization.md):
+  --model.path Qwen3-0.6B         the folder of the model
   --quantize.preset FP8_DEFAULT   a ready-made configuration
   --quantize.rules '[{modules: "layers.0.*", weights: none, inputs: none}]'
   --quantize.per_expert false     experts of a layer share their scales
 
-  --dry-run   print the table; no weights are read (the only way so far)
+  --quantize.calibration mse      how scales are found
+
+  --dry-run   print each quantizer and what decided; no weights are read
   --help all, --help KEY   every key of RUN.yaml, or one (--help quantize)
 )";
 
@@ -32,19 +42,23 @@ int quantize(const std::vector<std::string>& arguments) {
   }
   if (show_help(arguments, kQuantizeUsage)) return 0;
   const RunArguments parsed = parse_run_arguments(arguments, {"--dry-run"});
-  if (!parsed.has("--dry-run"))
-    fail("[command line] 'temper quantize' prints what would be quantized: add --dry-run");
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   parsed.load(schema);
-  std::fputs(recipes::describe_quantizers(config).c_str(), stdout);
+  if (parsed.has("--dry-run")) {
+    std::fputs(recipes::describe_quantizers(config).c_str(), stdout);
+    return 0;
+  }
+  recipes::calibrate_run(config, config::dump(schema));
+  std::printf("%s: calibrated; temper export %s FOLDER writes the model\n", config.output.c_str(),
+              config.output.c_str());
   return 0;
 }
 
 }  // namespace
 
 void add_quantize(Program& program) {
-  program.add("quantize", "Show which weights and inputs a run quantizes.", [](Options& options) {
+  program.add("quantize", "Calibrate a quantized model, or show what is quantized.", [](Options& options) {
     auto arguments = std::make_shared<std::vector<std::string>>();
     options.raw(*arguments);
     return [arguments] { return quantize(*arguments); };

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoints/training_state.h"
-#include "checkpoints/weights_sample.h"
 #include "config/load.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/run_files.h"
@@ -19,9 +18,15 @@ RunConfig config_of(const RunFiles& files) {
   if (!config.quantize.to_options().any())
     fail("[{}] was trained without quantize: its model is a plain folder already, {}", files.folder,
          files.model());
-  if (config.adapters.empty() && !is_directory(files.model()))
-    fail("[{}] has no model yet: let the run finish first", files.folder);
   return config;
+}
+
+// Nothing has changed the weights that were calibrated: adapters leave them as they are, and `temper
+// quantize` trains nothing.
+bool is_calibrated_alone(const RunFiles& files, const RunConfig& config) {
+  if (!config.adapters.empty()) return true;
+  return checkpoints::list_states(files.states()).empty() && !is_directory(files.model()) &&
+         !checkpoints::list_states(files.calibration()).empty();
 }
 
 }  // namespace
@@ -29,13 +34,15 @@ RunConfig config_of(const RunFiles& files) {
 Exported export_run(const std::string& run, const std::string& folder, models::ExportForm form) {
   const RunFiles files{run};
   const RunConfig config = config_of(files);
-  // Adapters leave their base as it is.
-  const std::string from = config.adapters.empty() ? files.model() : config.model.path,
-                    states = config.adapters.empty() ? files.states() : files.calibration();
+  const bool untrained = is_calibrated_alone(files, config);
+  if (!untrained && !is_directory(files.model()))
+    fail("[{}] has no model yet: let the run finish first", files.folder);
+  const std::string from = untrained ? config.model.path : files.model(),
+                    states = untrained ? files.calibration() : files.states();
   const auto state = checkpoints::open_newest(states);
   if (!state)
     fail("[{}] has no checkpoint, which the amax would be in; restore it, or train the run again", states);
-  if (!config.adapters.empty()) check_calibrated_base(*state, checkpoints::sample_of_weights(from), from);
+  if (untrained) check_calibrated_base(*state, from);
   models::BuildOptions build;
   build.dtype = config.model.dtype;
   build.quantize = config.quantize.to_options();

@@ -120,11 +120,13 @@ void Learner::start() {
   }
   owner_of_states_ = checkpoints::owner_of_states(ranks());
   const bool resumed = restore();
-  if (!resumed && !is_adapter())
+  if (!resumed && !is_adapter() && !read_calibration(*setup_, files_.calibration()))
     calibrate_quantizers(
         setup_->model->decoder, config_,
-        [&] { return rows_to_calibrate(config_, data_, config_.quantize.calibration_rows); }, ranks(),
-        data_ranks());
+        [&] {
+          return rows_to_calibrate({{config_, data_}}, config_.quantize.calibration_rows);
+        },
+        ranks(), data_ranks());
   collectives::at_root(ranks(), "opening metrics", [&] {
     metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
     events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);

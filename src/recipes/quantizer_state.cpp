@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoints/weights_sample.h"
 #include "collectives/at_root.h"
 #include "training/calibration.h"
 #include "training/gather_rows.h"
@@ -31,13 +32,11 @@ std::string alphas_of(const std::vector<training::ChosenAlpha>& chosen) {
   return join(lines);
 }
 
-}  // namespace
-
-std::vector<data::PackedRow> rows_to_calibrate(const RunConfig& config, const DataSets& data, int64_t count) {
+std::vector<data::PackedRow> first_rows(const LearntFrom& from, int64_t count) {
   const auto wanted = static_cast<size_t>(count);
-  data::LoaderOptions options = loader_options(config);
+  data::LoaderOptions options = loader_options(from.config);
   options.num_epochs = 1;
-  data::Loader loader(data.train, options);
+  data::Loader loader(from.data.train, options);
   std::vector<data::PackedRow> rows;
   while (rows.size() < wanted) {
     const std::optional<data::Batch> batch = loader.next();
@@ -45,6 +44,16 @@ std::vector<data::PackedRow> rows_to_calibrate(const RunConfig& config, const Da
     for (const data::PackedRow& row : batch->rows)
       if (rows.size() < wanted) rows.push_back(row);
   }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<data::PackedRow> rows_to_calibrate(const std::vector<LearntFrom>& all, int64_t count) {
+  const int64_t each = (count + std::ssize(all) - 1) / std::ssize(all);
+  std::vector<data::PackedRow> rows;
+  for (const LearntFrom& one : all)
+    for (data::PackedRow& row : first_rows(one, each)) rows.push_back(std::move(row));
   return rows;
 }
 
@@ -78,30 +87,41 @@ checkpoints::OwnedTensors owned_quantizers(const layers::Quantizers& quantizers)
   return owned;
 }
 
-void check_calibrated_base(const checkpoints::StateReader& calibration, const std::string& base,
-                           const std::string& folder) {
-  if (calibration.json().at("base").as_string() != base)
+void check_calibrated_base(const checkpoints::StateReader& calibration, const std::string& folder) {
+  if (calibration.json().at("base").as_string() != checkpoints::sample_of_weights(folder))
     fail(
         "[{}] was calibrated on other weights than {} holds now; give the base that the run started with, or "
         "another output",
         calibration.path(), folder);
 }
 
+void keep_calibration(const RunSetup& setup, const std::string& folder, const ReadRows& read) {
+  layers::Decoder& model = setup.model->decoder;
+  calibrate_quantizers(model, setup.config, read, setup.ranks, setup.groups->data());
+  collectives::at_root(setup.ranks, "saving the calibration", [&] {
+    checkpoints::StateWriter writer(folder, 0);
+    writer.add_json("state.json",
+                    Json::Object{{"base", checkpoints::sample_of_weights(setup.config.model.path)}});
+    owned_quantizers(model.quantizers()).add_to(writer, kQuantizers, 0, 1);
+    writer.commit();
+  });
+}
+
+bool read_calibration(const RunSetup& setup, const std::string& folder) {
+  layers::Quantizers& quantizers = setup.model->decoder.quantizers();
+  if (quantizers.empty()) return false;
+  const auto saved = checkpoints::open_newest(folder, setup.ranks);
+  if (!saved) return false;
+  check_calibrated_base(*saved, setup.config.model.path);
+  read_quantizers(*saved, quantizers);
+  log_info(fmt::format("quantizers: amax of the calibration in {}", folder));
+  return true;
+}
+
 void quantize_base(const RunSetup& setup, const std::string& folder, const ReadRows& read) {
   layers::Decoder& model = setup.model->decoder;
   if (model.quantizers().empty()) return;
-  if (const auto saved = checkpoints::open_newest(folder, setup.ranks)) {
-    check_calibrated_base(*saved, setup.base, setup.config.model.path);
-    read_quantizers(*saved, model.quantizers());
-  } else {
-    calibrate_quantizers(model, setup.config, read, setup.ranks, setup.groups->data());
-    collectives::at_root(setup.ranks, "saving the calibration", [&] {
-      checkpoints::StateWriter writer(folder, 0);
-      writer.add_json("state.json", Json::Object{{"base", setup.base}});
-      owned_quantizers(model.quantizers()).add_to(writer, kQuantizers, 0, 1);
-      writer.commit();
-    });
-  }
+  if (!read_calibration(setup, folder)) keep_calibration(setup, folder, read);
   training::round_weights(model);
 }
 

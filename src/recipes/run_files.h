@@ -16,7 +16,7 @@ struct RunFiles {
   std::string metrics() const { return join_path(folder, "metrics.jsonl"); }
   std::string events() const { return join_path(folder, "tensorboard"); }
   std::string from() const { return join_path(folder, "from"); }  // a copy of what an adapter started from
-  std::string calibration() const { return join_path(folder, "calibration"); }  // of a base below adapters
+  std::string calibration() const { return join_path(folder, "calibration"); }  // of what is not trained
   std::string states() const { return join_path(folder, "checkpoints"); }
   std::string model() const { return join_path(folder, "model"); }
   std::string adapter() const { return join_path(folder, "adapter"); }

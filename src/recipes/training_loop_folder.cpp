@@ -21,22 +21,21 @@ void TrainingLoop::open_folders() {
   lock_.emplace(files_.folder);
   console_.open(files_.console(),
                 fmt::format("--- {:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::time(nullptr))));
-  if (learners_.front()->is_adapter()) check_calibration();
+  check_calibration();
   checkpoints::require_free_disk(files_.folder, plan_disk_of_all());
   for (const auto& learner : learners_) learner->open_folder(resolved_yaml_);
   if (learners_.front()->is_adapter()) write_file(files_.config(), resolved_yaml_);
 }
 
-// One base is calibrated for all adapters of a folder, and exported by the folder's configuration.
+// What a folder's model is calibrated for is found once, and exported by the folder's configuration.
 void TrainingLoop::check_calibration() const {
   if (!exists(files_.config()) || checkpoints::list_states(files_.calibration()).empty()) return;
   std::vector<std::string> keys = conflicting_keys(files_.config(), setup_.config);
   std::erase_if(keys, [](const std::string& key) { return !key.starts_with("quantize."); });
   if (!keys.empty())
     fail(
-        "[{}] is the calibration of a base that is quantized otherwise:\n  {}\nChoose another output, or "
-        "restore "
-        "these keys",
+        "[{}] is the calibration of a model that is quantized otherwise:\n  {}\nChoose another output, or "
+        "restore these keys",
         files_.calibration(), join(keys, "\n  "));
 }
 
@@ -72,13 +71,9 @@ void TrainingLoop::check_kernels(const std::vector<ops::ModuleKernel>& bound) co
 // Rows of all adapters, as many of each.
 void TrainingLoop::quantize_base() {
   recipes::quantize_base(setup_, files_.calibration(), [&] {
-    const auto count = std::ssize(learners_);
-    const int64_t each = (setup_.config.quantize.calibration_rows + count - 1) / count;
-    std::vector<data::PackedRow> rows;
-    for (const auto& learner : learners_)
-      for (data::PackedRow& row : rows_to_calibrate(learner->config(), learner->data(), each))
-        rows.push_back(std::move(row));
-    return rows;
+    std::vector<LearntFrom> all;
+    for (const auto& learner : learners_) all.push_back({learner->config(), learner->data()});
+    return rows_to_calibrate(all, setup_.config.quantize.calibration_rows);
   });
 }
 

@@ -1,0 +1,64 @@
+#include "recipes/calibrate_run.h"
+
+#include <deque>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "checkpoints/training_state.h"
+#include "recipes/adapter_config.h"
+#include "recipes/quantizer_state.h"
+#include "recipes/run_files.h"
+#include "recipes/run_kernels.h"
+#include "recipes/training_loop.h"
+
+namespace temper::recipes {
+namespace {
+
+void check_unused(const RunFiles& files) {
+  for (const std::string& states : {files.calibration(), files.states()})
+    if (!checkpoints::list_states(states).empty())
+      fail("[{}] has amax that were found before; choose another output, or remove it", states);
+}
+
+// Of the whole model or of each adapter; nothing where no data are named, which weights alone do not need.
+struct Sources {
+  std::deque<RunConfig> runs;
+  std::deque<DataSets> data;
+
+  Sources(const RunConfig& config, const rollout::TextFiles& text) {
+    if (config.adapters.empty()) {
+      if (!config.data.train.empty()) runs.push_back(config);
+    } else {
+      for (const AdapterConfig& adapter : config.adapters) runs.push_back(run_of_adapter(config, adapter));
+    }
+    for (const RunConfig& run : runs) data.push_back(DataSets::load(run, text));
+  }
+
+  std::vector<data::PackedRow> rows(int64_t count) const {
+    if (runs.empty()) fail("[data.train] is missing: inputs are calibrated, which needs rows that pass");
+    std::vector<LearntFrom> all;
+    for (size_t i = 0; i < runs.size(); ++i) all.push_back({runs[i], data[i]});
+    return rows_to_calibrate(all, count);
+  }
+};
+
+}  // namespace
+
+void calibrate_run(RunConfig config, const std::string& resolved_yaml) {
+  check_run(config);
+  if (!config.quantize.to_options().any())
+    fail("[quantize] has neither a preset nor rules: write quantize: {{preset: FP8_DEFAULT}}, for example");
+  config.parallel = {};
+  const RunFiles files{config.output};
+  check_unused(files);
+  RunSetup setup(config);
+  const Sources sources(setup.config, setup.text);
+  make_directories(files.folder);
+  const FolderLock lock(files.folder);
+  setup.load_weights(preferred_kernels(setup.config, setup.facts), false);
+  write_file(files.config(), resolved_yaml);
+  keep_calibration(setup, files.calibration(),
+                   [&] { return sources.rows(setup.config.quantize.calibration_rows); });
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,14 @@
+#pragma once
+#include <string>
+
+#include "recipes/run_config.h"
+
+namespace temper::recipes {
+
+// The command quantize: finds every amax of the run's model, over its data where inputs are calibrated, and
+// trains nothing. They are kept in OUTPUT/calibration, with the configuration beside it: `export_run` writes
+// the model with them, and a run in the folder begins with them. On this rank alone, whatever `parallel`
+// says.
+void calibrate_run(RunConfig config, const std::string& resolved_yaml);
+
+}  // namespace temper::recipes

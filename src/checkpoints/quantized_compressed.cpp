@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "checkpoints/compressed_blocks.h"
+#include "checkpoints/compressed_parts.h"
 #include "checkpoints/matrix_writer.h"
 
 // Folders of compressed-tensors (llm-compressor). Of the matrix X.weight [rows, columns] there are
@@ -116,13 +117,13 @@ class CompressedForm : public QuantizedForm {
     return read;
   }
 
-  // Symmetric ones whose columns are in order, in forms that nvidia-modelopt has, too.
+  // Of matrices whose columns are in order.
   WritesMatrix writer(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
-    if (folder.find(matrix.part(kZero)) != nullptr || folder.find(matrix.part(kGroups)) != nullptr)
-      return nullptr;
-    const ModeloptChoice form = in_compressed_blocks(folder, matrix)
-                                    ? choice_of_compressed_blocks(folder, matrix)
-                                    : choice_for(folder, matrix);
+    if (folder.find(matrix.part(kGroups)) != nullptr) return nullptr;
+    const ModeloptChoice form =
+        in_compressed_blocks(folder, matrix)         ? choice_of_compressed_blocks(folder, matrix)
+        : folder.find(matrix.part(kZero)) != nullptr ? choice_with_zeros(folder, matrix)
+                                                     : choice_for(folder, matrix);
     return form.algorithm == nullptr ? nullptr : compressed_writer(form, matrix);
   }
 
@@ -180,6 +181,23 @@ class CompressedForm : public QuantizedForm {
         return {tile.rows == tile.columns ? find_modelopt_algorithm("fp8_pb_wo") : nullptr, tile.rows};
     if (!whole && !rows) return {};
     return {find_modelopt_algorithm(whole ? "FP8" : "FP8_PER_CHANNEL_PER_TOKEN")};
+  }
+
+  // None where all zero points are 0: files may have them of symmetric integers, too, of which readers expect
+  // no others.
+  ModeloptChoice choice_with_zeros(const ModelFolder& folder, const QuantizedMatrix& matrix) const {
+    const Grid grid = *grid_of(folder, matrix);
+    const bool packed = is_packed(folder, matrix), rows = grid.across == 1;
+    if (grid.down != matrix.rows || (!packed && !rows)) return {};
+    const Tensor zeros = zeros_of(folder, matrix, grid, packed);
+    const auto all = zeros.values<float>();
+    if (std::all_of(all.begin(), all.end(), [](float zero) { return zero == 0; })) return {};
+    const bool narrow = packed && bits_of(folder, matrix) == 4;
+    return {find_compressed_algorithm(!packed  ? "W8A8_ASYM"
+                                      : narrow ? rows ? "W4A16_ASYM per channel" : "W4A16_ASYM"
+                                      : rows   ? "W8A16_ASYM"
+                                               : "W8A16_ASYM in blocks"),
+            grid.columns};
   }
 
   static bool is_packed(const ModelFolder& folder, const QuantizedMatrix& matrix) {

@@ -19,6 +19,40 @@ TEST_F(Quantized, FilesThatNameOtherNumbersAreRefused) {
   remove_all(folder_ / "hf_quant_config.json");
 }
 
+// nvidia-modelopt's config.json has no group_size of INT4, and its hf_quant_config.json has.
+TEST_F(Quantized, BlocksOfOtherWidthsAreRefused) {
+  add_matrix(4, 32);
+  add("m.x.weight", Tensor::zeros({2, 32}, DType::kU8, MemoryTag::kData));
+  add("m.x.weight_scale", Tensor::zeros({4, 2}, DType::kF32, MemoryTag::kData));
+  algorithm("W4A16_AWQ");
+  expect_has(load_error(), "'m.x.weight' is in blocks of 128, but has 32 columns");
+  const auto beside = [&](int64_t size) {
+    write_file(folder_ / "hf_quant_config.json",
+               fmt::format(R"({{"quantization": {{"quant_algo": "W4A16_AWQ", "group_size": {}}}}})", size));
+  };
+  beside(16);
+  EXPECT_EQ(load_error(), "");
+  algorithm("W4A16_AWQ", R"(, "group_size": 16)");
+  EXPECT_EQ(load_error(), "");
+  beside(32);
+  expect_has(load_error(), "config.json] group_size is 16, but 32 in ");
+  remove_all(folder_ / "hf_quant_config.json");
+  const auto group = [&](int64_t size) {
+    algorithm(
+        "W4A16_AWQ",
+        fmt::format(
+            R"(, "group_size": 16, "config_groups": {{"group_0": {{"weights": {{"group_size": {}}}}}}})",
+            size));
+  };
+  group(16);
+  EXPECT_EQ(load_error(), "");
+  group(8);
+  expect_has(
+      load_error(),
+      "quant_algo is W4A16_AWQ in blocks of 16, but group_0 of config_groups has group_size 8; one of them "
+      "is wrong");
+}
+
 TEST_F(Quantized, ScalesThatTheAlgorithmDoesNotHaveAreRefused) {
   add_matrix(4, 32);
   add("m.x.weight", Tensor::zeros({4, 32}, DType::kF8E4M3, MemoryTag::kData));

@@ -79,7 +79,7 @@ std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder
       if (method == nullptr) return nullptr;
       const std::string beside = join_path(folder, kBeside[0].file);
       if (method->make == modelopt_form && exists(beside))
-        check_modelopt_beside(*found, where, Json::parse_file(beside), beside);
+        return modelopt_form(with_modelopt_beside(*found, where, Json::parse_file(beside), beside), where);
       return method->make(*found, where);
     }
   }

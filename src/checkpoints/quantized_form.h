@@ -66,9 +66,10 @@ void check_not_quantized(const std::string& folder);
 // Forms, of a quantization_config (or of what hf_quant_config.json has as "quantization"). An Error
 // "[where] …" for what they cannot read.
 std::shared_ptr<const QuantizedForm> modelopt_form(const Json& config, const std::string& where);
-// An Error "[where] …" where hf_quant_config.json beside config.json names another algorithm than it does.
-void check_modelopt_beside(const Json& config, const std::string& where, const Json& beside,
-                           const std::string& where_beside);
+// Of config.json, with the width of blocks where hf_quant_config.json beside it alone has it, as
+// nvidia-modelopt writes INT4. An Error "[where] …" where the two name another algorithm or width.
+Json with_modelopt_beside(Json config, const std::string& where, const Json& beside,
+                          const std::string& where_beside);
 std::shared_ptr<const QuantizedForm> compressed_tensors_form(const Json& config, const std::string& where);
 std::shared_ptr<const QuantizedForm> fp8_form(const Json& config, const std::string& where);
 std::shared_ptr<const QuantizedForm> bitsandbytes_form(const Json& config, const std::string& where);

@@ -8,6 +8,8 @@
 namespace temper::checkpoints {
 namespace {
 
+constexpr const char* kGroupSize = "group_size";
+
 bool is_codes(const TensorEntry* entry) {
   return entry != nullptr && (entry->dtype == "F8_E4M3" || entry->dtype == "U8" || entry->dtype == "I8");
 }
@@ -23,7 +25,7 @@ ModeloptChoice choice_of(const Json& config, const std::string& where) {
          where, name == nullptr ? "missing" : name->dump(), join(readable));
   }
   int64_t block = algorithm->block;
-  if (const Json* size = config.find("group_size"); size != nullptr && !size->is_null()) {
+  if (const Json* size = config.find(kGroupSize); size != nullptr && !size->is_null()) {
     if (!size->is_int() || size->as_int() < 1 || size->as_int() > 1'000'000)
       fail("[{}] group_size is {}, expected the columns of a block", where, size->dump());
     if (algorithm->groups == ScaleGroups::kBlocks) block = size->as_int();
@@ -32,7 +34,8 @@ ModeloptChoice choice_of(const Json& config, const std::string& where) {
 }
 
 // The groups that readers of compressed-tensors' configuration look at describe the same numbers.
-void check_bits(const Json& config, const ModeloptAlgorithm& algorithm, const std::string& where) {
+void check_groups(const Json& config, const ModeloptChoice& choice, const std::string& where) {
+  const ModeloptAlgorithm& algorithm = *choice.algorithm;
   const Json* groups = config.find("config_groups");
   if (groups == nullptr || !groups->is_object()) return;
   for (const auto& [name, group] : groups->as_object()) {
@@ -44,6 +47,13 @@ void check_bits(const Json& config, const ModeloptAlgorithm& algorithm, const st
           "of "
           "them is wrong: write the folder again",
           where, algorithm.name, algorithm.element.bits, name, bits->dump());
+    const Json* size = weights != nullptr && weights->is_object() ? weights->find(kGroupSize) : nullptr;
+    if (algorithm.groups == ScaleGroups::kBlocks && size != nullptr && size->is_int() &&
+        size->as_int() != choice.block)
+      fail(
+          "[{}] quant_algo is {} in blocks of {}, but {} of config_groups has group_size {}; one of them is "
+          "wrong: write the folder again",
+          where, algorithm.name, choice.block, name, size->dump());
   }
 }
 
@@ -61,7 +71,7 @@ class ModeloptForm : public QuantizedForm {
         modules_.emplace(module, choice_of(how, fmt::format("{}] [{}", where, module)));
     } else {
       all_ = choice_of(config, where);
-      check_bits(config, *all_.algorithm, where);
+      check_groups(config, all_, where);
       name_ = fmt::format("modelopt {}", all_.algorithm->name);
     }
   }
@@ -160,15 +170,23 @@ std::string lower(std::string text) {
 
 }  // namespace
 
-void check_modelopt_beside(const Json& config, const std::string& where, const Json& beside,
-                           const std::string& where_beside) {
-  const Json* own = config.is_object() ? config.find("quant_algo") : nullptr;
+Json with_modelopt_beside(Json config, const std::string& where, const Json& beside,
+                          const std::string& where_beside) {
   const Json* how = beside.is_object() ? beside.find("quantization") : nullptr;
-  const Json* other = how != nullptr && how->is_object() ? how->find("quant_algo") : nullptr;
-  if (own == nullptr || other == nullptr || !own->is_string() || !other->is_string()) return;
-  if (lower(own->as_string()) != lower(other->as_string()))
-    fail("[{}] quant_algo is {}, but {} in {}: one of them is wrong; write the folder again", where,
-         own->dump(), other->dump(), where_beside);
+  if (!config.is_object() || how == nullptr || !how->is_object()) return config;
+  const auto check = [&](const char* key, const Json& own, const Json& other, bool same) {
+    if (!same)
+      fail("[{}] {} is {}, but {} in {}: one of them is wrong; write the folder again", where, key,
+           own.dump(), other.dump(), where_beside);
+  };
+  const Json *own = config.find("quant_algo"), *other = how->find("quant_algo");
+  if (own != nullptr && other != nullptr && own->is_string() && other->is_string())
+    check("quant_algo", *own, *other, lower(own->as_string()) == lower(other->as_string()));
+  const Json *size = config.find(kGroupSize), *other_size = how->find(kGroupSize);
+  if (other_size == nullptr || !other_size->is_int()) return config;
+  if (size != nullptr && size->is_int()) check(kGroupSize, *size, *other_size, *size == *other_size);
+  config.set(kGroupSize, *other_size);
+  return config;
 }
 
 std::shared_ptr<const QuantizedForm> modelopt_form(const Json& config, const std::string& where) {

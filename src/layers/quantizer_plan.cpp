@@ -251,11 +251,16 @@ PlannedQuantizer planned(const WeightSpec& spec, QuantizerRole role, const Quant
 // What a calibration needs of the model; none is an Error that says so.
 void check_calibration(const QuantizerPlan& plan, CalibrationMethod method) {
   for (const PlannedQuantizer& each : plan.quantizers)
-    if (each.has_zero_points() && method != CalibrationMethod::kMax)
+    if (each.has_zero_points() && method > CalibrationMethod::kPercentile)
       fail(
-          "[quantize.calibration] {} looks for one amax, and {} is {}, which has both ends of a range: write "
-          "calibration: max, or leave out what makes it asymmetric",
-          name_of(method), each.name, each.formats());
+          "[quantize.calibration] {} {}, and {} is {}: write calibration: max, mse or percentile, or leave "
+          "out "
+          "what makes it asymmetric",
+          name_of(method),
+          scales_columns(method)
+              ? "finds factors of columns, which folders with zero points have no tensors for"
+              : "looks for one amax and not for both ends of a range",
+          each.name, each.formats());
   if (method != CalibrationMethod::kEntropy) return;
   bool any = false;
   for (const PlannedQuantizer& each : plan.quantizers) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/threads.h"
+#include "quant/zero_points.h"
 
 namespace temper::quant {
 namespace {
@@ -47,12 +48,13 @@ double divergence(std::span<const int64_t> bins, int64_t end, int64_t beyond, in
 }  // namespace
 
 void Histogram::count(std::span<const float> values) {
-  if (!(largest_ > 0)) return;
+  if (!(width() > 0)) return;
   const auto add = [&](std::span<const float> some, std::vector<int64_t>& counts) {
     for (const float value : some) {
       if (value != value) continue;
-      const float magnitude = std::min(std::fabs(value), largest_);
-      const auto bin = static_cast<int64_t>(magnitude * static_cast<float>(kHistogramBins) / largest_);
+      const float from_start =
+          of_values_ ? std::clamp(value - least_, 0.f, width()) : std::min(std::fabs(value), largest_);
+      const auto bin = static_cast<int64_t>(from_start * static_cast<float>(kHistogramBins) / width());
       ++counts[static_cast<size_t>(std::min(bin, kHistogramBins - 1))];
     }
   };
@@ -67,9 +69,9 @@ void Histogram::count(std::span<const float> values) {
 }
 
 float Histogram::edge(int64_t bin) const {
-  const float width = largest_ / static_cast<float>(kHistogramBins);
-  if (bin < kHistogramBins / 2) return width * static_cast<float>(bin);
-  return largest_ - width * static_cast<float>(kHistogramBins - bin);
+  const float of_bin = width() / static_cast<float>(kHistogramBins);
+  if (bin < kHistogramBins / 2) return least_ + of_bin * static_cast<float>(bin);
+  return largest_ - of_bin * static_cast<float>(kHistogramBins - bin);
 }
 
 float Histogram::center(int64_t bin) const { return (edge(bin + 1) + edge(bin)) / 2; }
@@ -105,6 +107,46 @@ float least_error_amax(const Histogram& histogram, const Format& format) {
     if (error < least) {
       least = error;
       best = amax;
+    }
+  }
+  return best;
+}
+
+Ends percentile_ends(const Histogram& histogram, double percentile) {
+  const auto counts = histogram.counts();
+  const double most = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0})) *
+                      ((100 - percentile) / 200);
+  // How many bins have no more values than may be cut off.
+  const auto cut = [&](auto begin, auto end) {
+    double beyond = 0;
+    int64_t bins = 0;
+    for (auto at = begin; at != end && (beyond += static_cast<double>(*at)) <= most; ++at) ++bins;
+    return bins;
+  };
+  const int64_t below = cut(counts.begin(), counts.end()), above = cut(counts.rbegin(), counts.rend());
+  if (below + above >= kHistogramBins) return {histogram.least(), histogram.largest()};
+  return {std::min(histogram.edge(below), 0.f), std::max(histogram.edge(kHistogramBins - above), 0.f)};
+}
+
+Ends least_error_ends(const Histogram& histogram, const Element& element) {
+  const auto counts = histogram.counts();
+  double least = std::numeric_limits<double>::infinity();
+  Ends best{histogram.least(), histogram.largest()};
+  for (int64_t bin = kFirstBin; bin < kHistogramBins; ++bin) {
+    const float part = (static_cast<float>(bin) + 0.5f) / static_cast<float>(kHistogramBins);
+    const Ends ends{histogram.least() * part, histogram.largest() * part};
+    const ZeroPoint at = zero_point_of(element, ends.low, ends.high);
+    double error = 0;
+    for (int64_t i = 0; i < kHistogramBins; ++i) {
+      const int64_t count = counts[static_cast<size_t>(i)];
+      if (count == 0) continue;
+      const float x = histogram.center(i);
+      const double off = static_cast<double>(value_of(at, integer_of(element, at, x))) - x;
+      error += off * off * static_cast<double>(count);
+    }
+    if (error < least) {
+      least = error;
+      best = ends;
     }
   }
   return best;

@@ -1,6 +1,7 @@
 // Calibrations that search: what they find in a model is what quant/ finds in its weights and inputs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -113,6 +114,54 @@ TEST(AmaxSearches, PercentilesAreOfWeightsAndInputs) {
   EXPECT_EQ(inputs.size(), 4u);
   for (const auto& [name, values] : inputs)
     EXPECT_EQ(amax.at(name), Doubles{quant::percentile_amax(histogram_of(values), 97)}) << name;
+}
+
+// What quant/ finds of each weight.
+quant::Bounds searched_ends(const Quantizer& each, const Tensor& values, const quant::Bounds& all, bool mse) {
+  if (mse) {
+    const auto errors = quant::squared_errors(each.planned.format.element, values, all);
+    return {quant::least_error_amax(all.low, errors), quant::least_error_amax(all.high, errors)};
+  }
+  const quant::Bounds best{all.low.clone(MemoryTag::kData), all.high.clone(MemoryTag::kData)};
+  for (int64_t i = 0; i < all.low.numel(); ++i) {
+    const quant::Ends ends = quant::percentile_ends(quant::histogram_of(values, all, i), 80);
+    best.low.data<float>()[i] = ends.low;
+    best.high.data<float>()[i] = ends.high;
+  }
+  return best;
+}
+
+// Both ends of ranges, where integers have zero points.
+TEST(AmaxSearches, EndsOfRangesAreSearchedFor) {
+  const QuantizerKind weights{"int4", Sharing::kBlock, 16, false, "", false},
+      inputs{"int8", Sharing::kTensor, 0, false, "", false};
+  for (const auto method : {CalibrationMethod::kMse, CalibrationMethod::kPercentile}) {
+    SCOPED_TRACE(layers::name_of(method));
+    const bool mse = method == CalibrationMethod::kMse;
+    const auto model = model_with(weights, inputs, method);
+    CalibrationOptions options{.method = method, .percentile = 80};
+    const auto high = amax_after(*model, options);
+    for_each_weight(*model, [&](const Quantizer& each, const Tensor& values, const Tensor&) {
+      const quant::Bounds all = quant::bounds_of(values, each.planned.amax),
+                          best = searched_ends(each, values, all, mse);
+      EXPECT_EQ(high.at(each.planned.name), values_of(best.high)) << each.planned.name;
+      EXPECT_EQ(values_of(each.low), values_of(best.low)) << each.planned.name;
+      EXPECT_NE(values_of(best.low), values_of(all.low)) << each.planned.name;
+    });
+    for (const auto& [name, values] : inputs_of(*model)) {
+      const auto [least, largest] = std::ranges::minmax_element(values);
+      quant::Histogram histogram(quant::Ends{std::min(*least, 0.f), std::max(*largest, 0.f)});
+      histogram.count(values);
+      const Quantizer& each = *model->decoder.quantizers().find(name);
+      const quant::Ends ends = mse ? quant::least_error_ends(histogram, each.planned.format.element)
+                                   : quant::percentile_ends(histogram, 80);
+      EXPECT_EQ(high.at(name), Doubles{ends.high}) << name;
+      EXPECT_EQ(values_of(each.low), Doubles{ends.low}) << name;
+      EXPECT_LT(ends.high, *largest) << name;
+    }
+    options.micro_batch_tokens = 12;
+    EXPECT_EQ(amax_after(*model, options), high);
+  }
 }
 
 TEST(AmaxSearches, EntropyIsOfInputsAlone) {

@@ -36,7 +36,9 @@ bool needs_rows(const layers::Quantizers& quantizers);
 
 // Calibrates weights as they are now, and inputs over passes of these rows in which nothing is rounded. The
 // model's quantizers round from then on. Every method begins with the largest magnitudes:
-//   kMax         which stay; with zero points the largest and the least values, which only kMax is for
+//   kMax         which stay; with zero points the largest and the least values, as by kMse and kPercentile,
+//   which
+//                search for both ends then; the others are not for them
 //   kMse         of weights the multiple with the least squared error (quant/amax_search.h), of inputs the
 //                amax with the least error of their histogram (quant/histogram.h)
 //   kPercentile  where the percentile of the magnitudes is, of weights and inputs

@@ -369,11 +369,12 @@ TEST_F(Cli, ZeroPointsAreTrainedResumedExportedAndRead) {
   EXPECT_NE(answer.err.find("matrices are quantized (compressed-tensors mixed-precision)"), std::string::npos)
       << answer.err;
   EXPECT_EQ(run("eval " + yaml() + " --model.path " + whole + "/model --beside " + exported).code, 0);
-  expect_refused("train " + yaml() + " --output " + folder() +
-                     "/none --quantize.preset W4A16_ASYM --quantize.calibration mse",
-                 2,
-                 "[quantize.calibration] mse looks for one amax, and layers.0.attention.qkv.weight_quantizer "
-                 "is int4 with zero points");
+  expect_refused(
+      "train " + yaml() + " --output " + folder() +
+          "/none --quantize.preset W4A16_ASYM --quantize.calibration awq_lite",
+      2,
+      "[quantize.calibration] awq_lite finds factors of columns, which folders with zero points have no "
+      "tensors for, and layers.0.attention.qkv.weight_quantizer is int4 with zero points");
 }
 
 // A plan knows what a quantized run takes, and a dry run stores nothing.

@@ -128,7 +128,8 @@ void Learner::start() {
         },
         ranks(), data_ranks());
   collectives::at_root(ranks(), "opening metrics", [&] {
-    metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
+    metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1,
+                                                        owes_evaluation_);
     events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
   });
   if (config_.eval.exact_match > 0 && state_.accuracy_before < 0) ask("before", state_.accuracy_before);

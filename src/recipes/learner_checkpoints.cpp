@@ -79,6 +79,7 @@ bool Learner::restore() {
   state_.best_step = state.at("best_step").as_int();
   state_.last_loss = state.at("last_loss").as_double();
   saved_step_ = asked_step_ = state_.step;
+  kept_step_ = state_.best_step;
   optimizer_->restored(std::max<int64_t>(0, state_.step - held_updates_));
   if (Critic* const critic = batches_->critic()) {
     checkpoints::read_placed(*reader, kCritic, critic->state());

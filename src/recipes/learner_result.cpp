@@ -48,6 +48,7 @@ void Learner::save_critic() {
 void Learner::write_result(const Whole& whole) {
   const std::string result = is_adapter() ? files_.adapter() : files_.model();
   if (!diverged_) save_result(result, whole);
+  if (was_finished_) prune();  // where the process that finished was killed before it did
   metrics_->close();
   events_->close();
   draw_curve();

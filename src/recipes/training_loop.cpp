@@ -308,16 +308,17 @@ void TrainingLoop::report_all() {
 }
 
 void TrainingLoop::evaluate(const std::vector<Learner*>& learners) {
+  size_t evaluated = 0;
   try {
-    for (Learner* const learner : learners) learner->evaluate();
+    for (; evaluated < learners.size(); ++evaluated) learners[evaluated]->evaluate();
   } catch (const collectives::StoppedByAnother&) {
     throw;
   } catch (const Error& error) {
     if (!recipe_of(setup_.config).rollouts) throw;
     const bool interrupted = error.kind() == ErrorKind::kInterrupted;
     if (error.kind() != ErrorKind::kInput && !interrupted) throw;
-    // A reward that fails on all ranks, for example. Evaluations before this one are repeated, too.
-    for (Learner* const learner : learners) learner->owe_evaluation();
+    // A reward that fails on all ranks, for example.
+    for (; evaluated < learners.size(); ++evaluated) learners[evaluated]->owe_evaluation();
     if (interrupted) end_interrupted("in the evaluation after");
     save_what_is_learnt();
     throw Error(

@@ -1,6 +1,7 @@
 #include "reports/metrics.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
@@ -8,8 +9,10 @@ namespace temper::reports {
 namespace {
 
 // The lines of `text` that a run resumed after `last_step` keeps.
-std::string kept_lines(const std::string& text, int64_t last_step, const std::string& path) {
+std::string kept_lines(const std::string& text, int64_t last_step, bool evaluates_again,
+                       const std::string& path) {
   std::string kept;
+  int64_t before = -1;  // the step of the line before
   size_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     ++number;
@@ -28,7 +31,9 @@ std::string kept_lines(const std::string& text, int64_t last_step, const std::st
     }
     const Json* step = values.find("step");
     if (step == nullptr || !step->is_int()) fail("[{}] expected an object with an integer \"step\"", where);
-    if (step->as_int() <= last_step) kept += line;
+    const int64_t at = step->as_int(), previous = std::exchange(before, at);
+    const bool comes_again = evaluates_again && at == last_step && at == previous;
+    if (at <= last_step && !comes_again) kept += line;
   }
   return kept;
 }
@@ -50,10 +55,10 @@ Json finite(const Json& value) {
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const std::string& path, int64_t last_step) {
+MetricsWriter::MetricsWriter(const std::string& path, int64_t last_step, bool evaluates_again) {
   if (last_step >= 0 && exists(path)) {
     const std::string text = read_file(path);
-    const std::string kept = kept_lines(text, last_step, path);
+    const std::string kept = kept_lines(text, last_step, evaluates_again, path);
     if (kept.size() != text.size()) write_file(path, kept);
   }
   file_ = std::make_unique<FileWriter>(path, /*append=*/last_step >= 0);

@@ -13,8 +13,9 @@ class MetricsWriter {
  public:
   // Continues after `last_step`: lines of later steps are removed, so that a resumed run's file equals an
   // uninterrupted run's. With -1 the file starts anew. An incomplete last line, left by a crash, is dropped;
-  // any other line that is not an object with an integer "step" is an error that names it.
-  explicit MetricsWriter(const std::string& path, int64_t last_step = -1);
+  // any other line that is not an object with an integer "step" is an error that names it. `evaluates_again`:
+  // of `last_step` only the first line stays, which is the update's own.
+  explicit MetricsWriter(const std::string& path, int64_t last_step = -1, bool evaluates_again = false);
 
   // Numbers that are not finite become null: JSON has none.
   void write(int64_t step, const Json::Object& values);

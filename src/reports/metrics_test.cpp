@@ -45,6 +45,22 @@ TEST_F(MetricsTest, AResumedFileEqualsAnUninterruptedOne) {
   }
 }
 
+TEST_F(MetricsTest, AnEvaluationThatIsMadeAgainLeavesNoLine) {
+  const auto write = [&](MetricsWriter& writer, int64_t step) {
+    writer.write(step, {{"loss", 1.0}});
+    writer.write(step, {{"eval_loss", 2.0}});
+  };
+  MetricsWriter writer(path_);
+  for (int64_t step = 1; step <= 3; ++step) write(writer, step);
+  writer.close();
+  const std::string whole = read_file(path_);
+  MetricsWriter resumed(path_, 2, /*evaluates_again=*/true);
+  resumed.write(2, {{"eval_loss", 2.0}});
+  write(resumed, 3);
+  resumed.close();
+  EXPECT_EQ(read_file(path_), whole);
+}
+
 TEST_F(MetricsTest, StartsAnewOrWithoutAFile) {
   write_steps(1, 3, /*resumed_after=*/0);
   write_steps(1, 2);

@@ -46,10 +46,12 @@ int64_t count_targets(const std::vector<data::PackedRow>& rows) {
 PendingStep::PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources,
                          collectives::Group& ranks)
     : ranks_(&ranks) {
-  known_.target_tokens = ranks.sum("target tokens of the update", count_targets(rows));
   update_tokens_ = count_tokens(rows);
+  std::array counts{count_targets(rows), update_tokens_};
+  ranks.sum("tokens of the update", std::span<int64_t>(counts));
+  known_.target_tokens = counts[0];
   if (num_sources > 1) known_.sources.resize(num_sources);
-  if (known_.target_tokens == 0)
+  if (counts[0] == 0 && counts[1] > 0)
     fail("a step has no target token; check the data with 'temper data inspect'");
 }
 

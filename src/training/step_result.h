@@ -98,11 +98,12 @@ void sum_over(collectives::Group& ranks, std::optional<ValueResult>& sums);
 // tokens, divided once by the count of the whole update.
 class PendingStep {
  public:
-  // Of rows that will be trained on, those of this rank, which may be none. Throws when no rank has a target.
+  // Of rows that will be trained on, those of this rank, which may be none. Throws when no rank's rows have a
+  // target. Where no rank has a row, the gradient is 0.
   PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources,
               collectives::Group& ranks = collectives::alone());
 
-  float scale() const { return static_cast<float>(1 / static_cast<double>(known_.target_tokens)); }
+  float scale() const { return static_cast<float>(1 / at_least_one(known_.target_tokens)); }
   void add_work(int64_t tokens, double flops);
   // Of one micro-batch, each read when it is there. `z` and `nll` may be undefined: nobody asks.
   void add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll, std::vector<DocumentSpan> documents);
@@ -114,7 +115,7 @@ class PendingStep {
   // micro-batch what its routers told, and what they add to the loss, or undefined.
   void watch_routers(const layers::Decoder& model);
   void add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance);
-  float inverse_tokens() const { return static_cast<float>(1 / static_cast<double>(update_tokens_)); }
+  float inverse_tokens() const { return static_cast<float>(1 / at_least_one(update_tokens_)); }
   void set_grad_norm(const Tensor& norm);  // not of a step that only reads its rows
 
   // Waits for this step alone, and for the other ranks'. Throws when loss or gradients are not finite (the
@@ -124,6 +125,8 @@ class PendingStep {
  private:
   template <class Sums>
   void add_known(double loss, std::optional<Sums>& all, const Sums& sums);
+
+  static double at_least_one(int64_t count) { return static_cast<double>(std::max<int64_t>(1, count)); }
 
   collectives::Group* ranks_;
   StepResult known_;

@@ -95,6 +95,35 @@ TEST_F(GrpoSignals, AnAdapterKeepsTheBatchThatWaitsForAnother) {
     EXPECT_EQ(read_file(out + file), read_file(whole + file)) << file;
 }
 
+// The first adapter's evaluation was made, and is not made again; that of the second is, also after a process
+// that was killed behind it.
+TEST_F(GrpoSignals, EachAdapterIsEvaluatedOnce) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string two = configuration("two_judged", "",
+                                        "adapters: [{name: a, rank: 2}, {name: b, rank: 2, seed: 7}]\n"),
+                    flags = " --train.steps 3" + (kHeldOut + folder()) + "/held.jsonl]",
+                    whole = trained(two, "two_judged", flags), out = folder() + "/two_stopped";
+  const Outcome outcome = stopped(two, out, "adapters/a/metrics.jsonl", 3, flags);
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  expect_has(outcome.err, "in the evaluation after step 2 of a, 2 of b");
+  const std::string killed = fmt::format(
+      "LD_PRELOAD={} ASAN_OPTIONS=verify_asan_link_order=0 KILL_CALL=write "
+      "KILL_FILE=adapters/b/metrics.jsonl "
+      "KILL_AFTER=1 {} train {} --output {}{} 2>/dev/null",
+      kill_library(), TEMPER_BINARY, two, out, flags);
+  ASSERT_NE(std::system(killed.c_str()), 0);
+  EXPECT_EQ(evaluations(out + "/adapters/b").size(), 1u);
+  const Outcome resumed = run("train " + two + " --output " + out + flags);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  expect_has(resumed.err, "[b] step 2: reward");
+  EXPECT_EQ(resumed.err.find("[a] step 2: reward"), std::string::npos) << resumed.err;
+  for (const char* adapter : {"/adapters/a", "/adapters/b"}) {
+    EXPECT_EQ(losses(out + adapter), losses(whole + adapter));
+    EXPECT_EQ(evaluations(out + adapter), evaluations(whole + adapter));
+    expect_has(read_file(out + adapter + "/summary.json"), "\"prompts\": 12");  // of the whole run
+  }
+}
+
 TEST_F(GrpoSignals, RanksStopTogether) {
   const std::string out = folder() + "/signals_ranks";
   const Outcome outcome = stopped(out, "rollouts.jsonl", 5, " --ranks 2 --parallel.tensor 2");

@@ -130,18 +130,6 @@ TEST_F(GrpoCli, RewardsRise) {
   }
 }
 
-// Of a rollout that serves several updates, those behind the first are by weights that have moved.
-TEST_F(GrpoCli, SeveralUpdatesShareARollout) {
-  const std::string out =
-      trained(configuration("several", "  updates_per_rollout: 2\n  epochs: 2\n  loss: dapo\n"), "several");
-  std::vector<double> apart;
-  for (const Json& line : metrics(out)) apart.push_back(std::abs(number(line, "ratio") - 1));
-  ASSERT_EQ(apart.size(), 6u);
-  EXPECT_LT(apart[0], 1e-6);
-  EXPECT_GT(apart[1], 1e-6);
-  EXPECT_LT(apart[4], 1e-6);
-}
-
 TEST_F(GrpoCli, AnAdapterHasItsModelAsReference) {
   const std::string out =
       trained(configuration("adapter", "  beta: 0.1\n", "adapters: [{name: a, rank: 4}]\n"), "adapter");

@@ -75,6 +75,21 @@ TEST_P(Killed, ContinuesFromItsCheckpointBitForBit) {
       EXPECT_EQ(name.find(".tmp"), std::string::npos) << place << "/" << name;
 }
 
+// Behind the last checkpoint, before those that it replaces are removed.
+using KilledAtItsEnd = Cli;
+
+TEST_F(KilledAtItsEnd, AFinishedRunKeepsAsManyCheckpointsAsItSays) {
+  const std::string out = folder() + "/finished";
+  ASSERT_NE(std::system(fmt::format("LD_PRELOAD={} ASAN_OPTIONS=verify_asan_link_order=0 KILL_CALL=rename "
+                                    "KILL_FILE=checkpoints/step-000005 {} train {} --output {} 2>/dev/null",
+                                    kill_library(), TEMPER_BINARY, yaml(), out)
+                            .c_str()),
+            0);
+  EXPECT_EQ(list_directory(out + "/checkpoints").size(), 3u);
+  ASSERT_EQ(run("train " + yaml() + " --output " + out).code, 0);
+  EXPECT_EQ(list_directory(out + "/checkpoints"), (std::vector<std::string>{"step-000010", "step-000012"}));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Points, Killed,
     testing::Values(KillPoint{"before_the_first_checkpoint", "write", "/metrics.jsonl", 4, false, 0, 2},

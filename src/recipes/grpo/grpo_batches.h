@@ -69,6 +69,7 @@ class GrpoBatches : public BatchSource {
 
   // learning.cpp
   void make_updates();
+  void warn_of_nothing_learnt() const;
   void score();
   void take_scores(const std::vector<float>& scores, std::vector<float> Passage::*into, SampleRows& rows);
   void take_values(SampleRows& rows);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "recipes/grpo/grpo_batches.h"
 #include "training/policy.h"
 
@@ -27,9 +28,23 @@ void GrpoBatches::make_updates() {
     }
     updates_.push_back(rows_of(own, config_.data.max_length, config_.data.packing, keys_.share_prompts));
   }
+  warn_of_nothing_learnt();
   if (!scored_) score();
   set_advantages();
   for (SampleRows& update : updates_) update.fill();
+}
+
+// The gradient of an update without answers is 0.
+void GrpoBatches::warn_of_nothing_learnt() const {
+  std::vector<int64_t> tokens;
+  for (const SampleRows& update : updates_) tokens.push_back(std::ssize(update.targets));
+  ranks().sum("tokens that are learnt from", std::span<int64_t>(tokens));
+  const auto empty = std::count(tokens.begin(), tokens.end(), 0);
+  if (empty == 0) return;
+  log_warning(fmt::format(
+      "rollout {}: {} of its {} updates have nothing to learn from, since all their answers were cut off "
+      "(grpo.on_truncated: drop) or could not be judged (grpo.on_reward_error: drop)",
+      rollout_, empty, tokens.size()));
 }
 
 void GrpoBatches::take_scores(const std::vector<float>& scores, std::vector<float> Passage::*into,

@@ -72,4 +72,22 @@ Prompt Prompts::next() {
   fail("[data.train] none of {} rows can be asked", rows_.size());
 }
 
+Json Prompts::state() const {
+  Json state = order_.place().to_json();
+  state.set("asked", asked_);
+  state.set("left_out", left_out_);
+  return state;
+}
+
+// States of older versions do not count.
+void Prompts::restore(const Json& state) {
+  order_.restore(data::RowOrder::Place::from_json(state));
+  const auto count = [&](std::string_view name) {
+    const Json* const found = state.find(name);
+    return found == nullptr ? 0 : found->as_int();
+  };
+  asked_ = count("asked");
+  left_out_ = count("left_out");
+}
+
 }  // namespace temper::recipes

@@ -33,8 +33,8 @@ class Prompts {
   Prompts(const data::Mixture& rows, const RunConfig& config, int64_t most_new);
 
   Prompt next();
-  Json state() const { return order_.place().to_json(); }
-  void restore(const Json& state) { order_.restore(data::RowOrder::Place::from_json(state)); }
+  Json state() const;
+  void restore(const Json& state);
   double progress() const { return order_.progress(order_.place()); }  // in epochs
   int64_t asked() const { return asked_; }
   int64_t left_out() const { return left_out_; }

@@ -1,0 +1,54 @@
+// What the updates of a rollout of recipe grpo learn from.
+#include <cmath>
+
+#include "tests/cli/grpo_fixture.h"
+
+namespace temper {
+namespace {
+
+using GrpoUpdates = GrpoCli;
+
+// Of a rollout that serves several updates, those behind the first are by weights that have moved.
+TEST_F(GrpoUpdates, SeveralUpdatesShareARollout) {
+  const std::string out =
+      trained(configuration("several", "  updates_per_rollout: 2\n  epochs: 2\n  loss: dapo\n"), "several");
+  std::vector<double> apart;
+  for (const Json& line : metrics(out)) apart.push_back(std::abs(number(line, "ratio") - 1));
+  ASSERT_EQ(apart.size(), 6u);
+  EXPECT_LT(apart[0], 1e-6);
+  EXPECT_GT(apart[1], 1e-6);
+  EXPECT_LT(apart[4], 1e-6);
+}
+
+// Few answers end by themselves, and an update may have none.
+TEST_F(GrpoUpdates, AnUpdateMayHaveNothingToLearnFrom) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string keys =
+      "  updates_per_rollout: 4\n  on_truncated: drop\n  stop: [a, b, c, d, e, f, '1', '2']\n";
+  const std::pair<const char*, const char*> ways[] = {{"", ""},
+                                                      {"adapters: [{name: a, rank: 4}]\n", "/adapters/a"}};
+  for (const auto& [more, folder_of] : ways) {
+    const std::string config = configuration("nothing", keys, more), name = *more == 0 ? "all" : "adapter";
+    const Outcome outcome =
+        run("train " + config + " --train.steps 12 --output " + folder() + "/nothing_" + name);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    expect_has(outcome.err,
+               "of its 4 updates have nothing to learn from, since all their answers were cut off");
+    const std::vector<Json> one = metrics(folder() + "/nothing_" + name + folder_of);
+    int without = 0, with = 0;
+    for (const Json& line : one) {
+      const bool empty = number(line, "target_tokens") == 0;
+      (empty ? without : with) += 1;
+      if (empty) {
+        EXPECT_EQ(number(line, "grad_norm"), 0);
+      }
+    }
+    EXPECT_GT(without, 0) << name;
+    EXPECT_GT(with, 2) << name;
+    const std::string ranks = trained(config, "nothing_ranks_" + name, " --train.steps 12 --ranks 2");
+    EXPECT_EQ(losses(ranks + folder_of), losses(folder() + "/nothing_" + name + folder_of));
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,9 +1,11 @@
 // Quantizers of models that ranks divide: amax, logits and gradients are one rank's, and states know no
 // layout.
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 
 #include "base/files.h"
+#include "checkpoints/placed_tensors.h"
 #include "collectives/launch.h"
 #include "primitives/fake_quantized.h"
 #include "recipes/quantizer_meshes_test_support.h"
@@ -94,11 +96,14 @@ const Mesh kMeshes[] = {{.expert = 4},
                         {.replicate = 2, .expert = 2},
                         {.shard = 4, .shard_level = 3},
                         {.shard = 2, .tensor = 2, .shard_level = 3},
-                        {.shard = 2, .expert = 2, .shard_level = 3}};
+                        {.shard = 2, .expert = 2, .shard_level = 3},
+                        {.shard = 4},
+                        {.shard = 2, .expert = 2, .shard_level = 2},
+                        {.replicate = 2, .tensor = 2}};
 
 struct Learnt {
-  State amax;
-  double loss = 0, norm = 0;
+  State amax, gradients;  // of the first update, before clipping
+  double first_loss = 0, loss = 0, norm = 0;
 };
 
 Learnt learn(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) {
@@ -108,9 +113,30 @@ Learnt learn(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) {
   optimizers::AdamW optimizer(ranked.model->decoder.parameters(), ranked.model->decoder.ops(), {},
                               ranked.groups.sharing());
   training::Trainer trainer(ranked.model->decoder, optimizer, {}, nullptr, ranked.groups.data());
-  trainer.step(rows, 1e-2);
+  Learnt learnt;
+  learnt.first_loss = trainer.step(rows, 1e-2).loss;
+  for (const PlacedTensor& part : optimizer.summed_gradients()) {
+    const Tensor whole = checkpoints::whole_of(part, ranks).contiguous();
+    learnt.gradients[part.name] = {whole.values<float>().begin(), whole.values<float>().end()};
+  }
   const training::StepResult second = trainer.step(rows, 1e-2);
-  return {state_of(ranked.model->decoder.quantizers()), second.loss, second.grad_norm};
+  learnt.amax = state_of(ranked.model->decoder.quantizers());
+  learnt.loss = second.loss;
+  learnt.norm = second.grad_norm;
+  return learnt;
+}
+
+// The largest, relative to the largest magnitude.
+double difference_of(const std::vector<float>& found, const std::vector<float>& expected) {
+  EXPECT_EQ(found.size(), expected.size());
+  if (found.size() != expected.size()) return INFINITY;
+  double worst = 0, largest = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    worst = std::max(worst, std::fabs(double{found[i]} - double{expected[i]}));
+    largest = std::max(largest, std::fabs(double{expected[i]}));
+  }
+  EXPECT_GT(largest, 0);
+  return worst / largest;
 }
 
 TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
@@ -140,6 +166,10 @@ TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
           for (size_t i = 0; i < amax.size(); ++i)
             EXPECT_NEAR(found.amax.at(key)[i], amax[i], tolerance * std::abs(amax[i])) << key << " " << i;
         }
+        EXPECT_NEAR(found.first_loss, one.first_loss, 1e-5 * one.first_loss);
+        ASSERT_EQ(found.gradients.size(), one.gradients.size());
+        for (const auto& [key, values] : one.gradients)
+          EXPECT_LE(difference_of(found.gradients.at(key), values), 5e-5) << key;
         EXPECT_NEAR(found.loss, one.loss, 1e-5 * one.loss);
         EXPECT_NEAR(found.norm, one.norm, 1e-3 * one.norm);
       });

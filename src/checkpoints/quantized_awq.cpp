@@ -2,7 +2,7 @@
 #include <cctype>
 
 #include "base/error.h"
-#include "checkpoints/quantized_words.h"
+#include "checkpoints/words_writer.h"
 
 // Folders of AWQ (Lin et al., "AWQ: Activation-aware Weight Quantization for LLM Compression and
 // Acceleration", 2023), version "gemm", as AutoAWQ writes them. Of the matrix X.weight [rows, columns] there
@@ -55,16 +55,25 @@ class AwqForm : public QuantizedForm {
 
   Tensor rows(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
               int64_t count) const override {
-    WordedMatrix held{folder.tensor(matrix.part(kCodes)), folder.tensor(matrix.part(kZeros)),
-                      folder.tensor(matrix.part(kScales))};
-    held.codes_in = held.zeros_in = WordsIn::kAwqAcross;
-    held.group = group_ > 0 ? group_ : matrix.columns;
+    const WordedMatrix held = held_in(folder, matrix);
     Tensor read = decoded_rows(held, matrix.columns, first, count);
     folder.release(matrix.part(kCodes), held.codes);
     return read;
   }
 
+  WritesMatrix writer(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    return words_writer(matrix, words_form_of(held_in(folder, matrix), matrix.rows));
+  }
+
  private:
+  WordedMatrix held_in(const ModelFolder& folder, const QuantizedMatrix& matrix) const {
+    WordedMatrix held{folder.tensor(matrix.part(kCodes)), folder.tensor(matrix.part(kZeros)),
+                      folder.tensor(matrix.part(kScales))};
+    held.codes_in = held.zeros_in = WordsIn::kAwqAcross;
+    held.group = group_ > 0 ? group_ : matrix.columns;
+    return held;
+  }
+
   static constexpr std::string_view kCodes = ".qweight", kZeros = ".qzeros", kScales = ".scales";
   static constexpr std::string_view kEndings[] = {kCodes, kZeros, kScales};
   static constexpr std::string_view kFloats[] = {"F16", "BF16", "F32"}, kWords[] = {"I32"};

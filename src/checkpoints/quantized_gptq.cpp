@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "checkpoints/quantized_words.h"
+#include "checkpoints/words_writer.h"
 
 // Folders of GPTQ (Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
 // Transformers", 2022), as AutoGPTQ and GPTQModel write them. Of the matrix X.weight [rows, columns] there
@@ -76,6 +76,25 @@ class GptqForm : public QuantizedForm {
 
   Tensor rows(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
               int64_t count) const override {
+    const WordedMatrix held = held_in(folder, matrix);
+    Tensor read = decoded_rows(held, matrix.columns, first, count);
+    folder.release(matrix.part(kCodes), held.codes);
+    return read;
+  }
+
+  // Of columns whose groups are neighbours.
+  WritesMatrix writer(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    const WordedMatrix held = held_in(folder, matrix);
+    if (held.groups.defined()) {
+      const auto groups = held.groups.values<int32_t>();
+      for (size_t c = 0; c < groups.size(); ++c)
+        if (groups[c] != static_cast<int64_t>(c) / held.group) return nullptr;
+    }
+    return words_writer(matrix, words_form_of(held, matrix.rows));
+  }
+
+ private:
+  WordedMatrix held_in(const ModelFolder& folder, const QuantizedMatrix& matrix) const {
     WordedMatrix held{folder.tensor(matrix.part(kCodes)), folder.tensor(matrix.part(kZeros)),
                       folder.tensor(matrix.part(kScales))};
     held.bits = bits_of(folder, matrix);
@@ -83,12 +102,9 @@ class GptqForm : public QuantizedForm {
     held.group = group_ > 0 ? group_ : matrix.columns;
     if (const std::string groups = matrix.part(kGroups); folder.find(groups) != nullptr)
       held.groups = folder.tensor(groups);
-    Tensor read = decoded_rows(held, matrix.columns, first, count);
-    folder.release(matrix.part(kCodes), held.codes);
-    return read;
+    return held;
   }
 
- private:
   static constexpr std::string_view kCodes = ".qweight", kZeros = ".qzeros", kScales = ".scales",
                                     kGroups = ".g_idx";
   static constexpr std::string_view kEndings[] = {kCodes, kZeros, kScales, kGroups};

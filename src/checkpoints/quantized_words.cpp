@@ -58,8 +58,43 @@ Tensor transposed_from_words(const Tensor& words, WordsIn order, int bits, int64
   return codes;
 }
 
-Tensor decoded_rows(const WordedMatrix& matrix, int64_t columns, int64_t first, int64_t count) {
+Tensor words_from(const Tensor& integers, WordsIn order, int bits) {
+  const int64_t rows = integers.dim(0), columns = integers.dim(1);
+  const Tensor words =
+      Tensor::zeros(shape_in_words(order, bits, rows, columns), DType::kI32, MemoryTag::kWorkspace);
+  const int64_t across = words.dim(1);
+  const bool down = order == WordsIn::kDown;
+  // A stream of codes for each row or column, which shares no word with another one.
+  parallel_for(down ? columns : rows, [&](int64_t stream) {
+    const uint8_t* const codes = integers.data<uint8_t>() + (down ? stream : stream * columns);
+    int32_t* const to = words.data<int32_t>() + (down ? stream : stream * across);
+    const int64_t stride = down ? across : 1;
+    const auto add = [&](int64_t word, uint32_t some) {
+      to[word * stride] = static_cast<int32_t>(static_cast<uint32_t>(to[word * stride]) | some);
+    };
+    for (int64_t i = 0; i < (down ? rows : columns); ++i) {
+      const uint32_t code = codes[down ? i * columns : i];
+      const int64_t bit = (order == WordsIn::kAwqAcross ? i / 8 * 8 + kAwqPlaces[i % 8] : i) * bits;
+      const auto shift = static_cast<int>(bit % 32);
+      add(bit / 32, code << shift);
+      if (shift + bits > 32) add(bit / 32 + 1, code >> (32 - shift));
+    }
+  });
+  return words;
+}
+
+Tensor zeros_in(const WordedMatrix& matrix, int64_t first, int64_t count) {
   const int64_t groups = matrix.scales.dim(0);
+  const Tensor held =
+      transposed_from_words(zero_words(matrix), matrix.zeros_in, matrix.bits, groups, first, count);
+  const int less = matrix.zeros_less_one && matrix.bits == 3 ? 1 : 0;
+  const Tensor zeros = Tensor::empty({count, groups}, DType::kF32, MemoryTag::kWorkspace);
+  for (int64_t i = 0; i < held.numel(); ++i)
+    zeros.data<float>()[i] = static_cast<float>((held.data<uint8_t>()[i] + less) & ((1 << matrix.bits) - 1));
+  return zeros;
+}
+
+Tensor decoded_rows(const WordedMatrix& matrix, int64_t columns, int64_t first, int64_t count) {
   CodedMatrix coded;
   coded.codes = transposed_from_words(matrix.codes, matrix.codes_in, matrix.bits, columns, first, count);
   coded.element = quant::integer_element(8, false, true);
@@ -67,13 +102,7 @@ Tensor decoded_rows(const WordedMatrix& matrix, int64_t columns, int64_t first, 
                      .transpose(0, 1)
                      .contiguous(MemoryTag::kWorkspace)
                      .to(DType::kF32, MemoryTag::kWorkspace);
-  const Tensor zeros =
-      transposed_from_words(zero_words(matrix), matrix.zeros_in, matrix.bits, groups, first, count);
-  const int less = matrix.zeros_less_one && matrix.bits == 3 ? 1 : 0;
-  coded.zeros = Tensor::empty({count, groups}, DType::kF32, MemoryTag::kWorkspace);
-  for (int64_t i = 0; i < zeros.numel(); ++i)
-    coded.zeros.data<float>()[i] =
-        static_cast<float>((zeros.data<uint8_t>()[i] + less) & ((1 << matrix.bits) - 1));
+  coded.zeros = zeros_in(matrix, first, count);
   coded.group_columns = matrix.group;
   coded.groups_of_columns = matrix.groups;
   return decoded_rows(coded, columns, 0, count);

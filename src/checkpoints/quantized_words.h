@@ -22,6 +22,9 @@ Shape shape_in_words(WordsIn order, int bits, int64_t rows, int64_t columns);
 Tensor transposed_from_words(const Tensor& words, WordsIn order, int bits, int64_t rows, int64_t first,
                              int64_t count);
 
+// The reverse of the whole: integers U8 [rows, columns] of the file as words.
+Tensor words_from(const Tensor& integers, WordsIn order, int bits);
+
 struct WordedMatrix {
   Tensor codes;   // words [.., ..] of [columns, rows]
   Tensor zeros;   // words [.., ..] of [groups, rows]
@@ -33,7 +36,9 @@ struct WordedMatrix {
   Tensor groups = {};           // I32 [columns]: the group of each; undefined: neighbours share one
 };
 
-// Rows [first, first + count), float32 [count, columns].
+// Of rows [first, first + count) the zeros, float32 [count, groups], and the values, float32 [count,
+// columns].
+Tensor zeros_in(const WordedMatrix& matrix, int64_t first, int64_t count);
 Tensor decoded_rows(const WordedMatrix& matrix, int64_t columns, int64_t first, int64_t count);
 
 // The key of a configuration that has one of two names; null: neither is there, or it is null.

@@ -1,6 +1,6 @@
-// Learning from rewards of conversations, killed at random moments and gone on with: what it leaves is what a
-// run that was never killed leaves, bit for bit. TEMPER_KILLS: how many runs are killed; TEMPER_KILL_SEED:
-// the seed of the first.
+// Learning from rewards, killed at random moments and gone on with: what it leaves is what a run that was
+// never killed leaves, bit for bit. All weights by conversations, an adapter with evaluations, and two ranks,
+// in turns. TEMPER_KILLS: how many runs are killed; TEMPER_KILL_SEED: the seed of the first.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -58,6 +58,22 @@ class RandomKills : public GrpoCli {
     return path;
   }
 
+  // What is trained, and where that leaves its files.
+  struct Kind {
+    std::string name, config, flags = {}, folder = {};
+    bool of_ranks = false;
+    double seconds = 0;  // that it takes
+  };
+  static std::vector<Kind> kinds() {
+    const std::string held = " --data.eval [" + folder() + "/held.jsonl] --eval.every_steps 2";
+    return {{"conversations", conversations("random_kills", "", "")},
+            {"adapter",
+             conversations("random_kills_adapter", "  beta: 0.1\n", "adapters: [{name: a, rank: 4}]\n"), held,
+             "/adapters/a"},
+            {"ranks", conversations("random_kills_ranks", "", ""), held + " --ranks 2 --parallel.tensor 2",
+             "", true}};
+  }
+
   // How a run is killed: so many seconds after its start, or at a call (kill_at.c).
   struct Moment {
     double seconds = -1;
@@ -72,9 +88,11 @@ class RandomKills : public GrpoCli {
 
   // Half of them by the clock, which may be anywhere; the others at the calls by which what is known becomes
   // durable.
-  static Moment random_moment(std::mt19937& random, double whole_seconds) {
+  static Moment random_moment(std::mt19937& random, const Kind& kind) {
     const auto below = [&](int most) { return std::uniform_int_distribution(0, most - 1)(random); };
-    if (below(2) == 0) return {std::uniform_real_distribution(0.0, whole_seconds)(random), "", "", 0};
+    // Of several ranks one is killed, at a call, and not what has started them.
+    if (!kind.of_ranks && below(2) == 0)
+      return {std::uniform_real_distribution(0.0, kind.seconds)(random), "", "", 0};
     switch (below(5)) {
       case 0:
         return {-1, "write", "rollouts.jsonl", 1 + below(60)};
@@ -90,9 +108,11 @@ class RandomKills : public GrpoCli {
   }
 
   // Whether it was killed before its end.
-  static bool run_and_kill(const std::string& config, const std::string& out, bool async,
-                           const Moment& moment) {
-    const std::string library = kill_library();
+  static bool run_and_kill(const Kind& kind, const std::string& out, bool async, const Moment& moment) {
+    const std::string library = kill_library(),
+                      command =
+                          fmt::format("exec {} train {} --output {} --checkpoint.async {}{} 2>/dev/null",
+                                      TEMPER_BINARY, kind.config, out, async, kind.flags);
     const pid_t child = ::fork();
     if (child == 0) {
       if (moment.seconds < 0) {
@@ -102,9 +122,7 @@ class RandomKills : public GrpoCli {
         ::setenv("KILL_FILE", moment.file.c_str(), 1);
         ::setenv("KILL_COUNT", std::to_string(moment.count).c_str(), 1);
       }
-      ::freopen("/dev/null", "a", stderr);
-      ::execl(TEMPER_BINARY, "temper", "train", config.c_str(), "--output", out.c_str(), "--checkpoint.async",
-              async ? "true" : "false", static_cast<char*>(nullptr));
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
       ::_exit(127);
     }
     if (moment.seconds >= 0) {
@@ -113,8 +131,11 @@ class RandomKills : public GrpoCli {
     }
     int status = 0;
     EXPECT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
-    return WIFSIGNALED(status);
+    // 4: a rank was killed.
+    EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0 ||
+                (kind.of_ranks && WEXITSTATUS(status) == 4))
+        << WEXITSTATUS(status);
+    return WIFSIGNALED(status) || WEXITSTATUS(status) != 0;
   }
 
   // What the run was at, by what it left.
@@ -174,8 +195,25 @@ class RandomKills : public GrpoCli {
   static void expect_equal(const std::string& out, const std::string& whole) {
     expect_equal_lines(known_metrics(out), known_metrics(whole));
     expect_equal_lines(sorted_lines(out + "/rollouts.jsonl"), sorted_lines(whole + "/rollouts.jsonl"));
-    for (const char* file : {"/model/model.safetensors", "/checkpoints/step-000006/optimizer.safetensors"})
+    std::vector<std::string> files;
+    for (const char* folder : {"/model", "/adapter", "/best", "/checkpoints/step-000006"})
+      if (exists(whole + folder))
+        for (const std::string& name : list_directory(whole + folder))
+          if (name.ends_with(".safetensors")) files.push_back(fmt::format("{}/{}", folder, name));
+    EXPECT_GE(files.size(), 2u);
+    for (const std::string& file : files)
       EXPECT_TRUE(read_file(out + file) == read_file(whole + file)) << file;
+  }
+
+  static Kind trained_whole(Kind kind) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::string whole = trained(kind.config, "never_killed_" + kind.name, kind.flags);
+    kind.seconds = seconds_since(start);
+    int64_t turns = 0;
+    for (const Json& line : rollouts(whole + kind.folder + "/rollouts.jsonl"))
+      if (line.find("passages") != nullptr) turns = std::max(turns, line.at("turns").as_int());
+    EXPECT_EQ(turns, 3);
+    return kind;
   }
 };
 
@@ -184,39 +222,34 @@ TEST_F(RandomKills, ChangeNothing) {
   const int kills = number_of("TEMPER_KILLS", kKills);
   const auto seed = static_cast<uint32_t>(
       number_of("TEMPER_KILL_SEED", static_cast<int>(std::random_device()() % 1000000)));
-  const std::string config = conversations("random_kills", "", ""), whole = folder() + "/never_killed";
-  const auto start = std::chrono::steady_clock::now();
-  trained(config, "never_killed");
-  const double seconds = seconds_since(start);
-  int64_t turns = 0;
-  for (const Json& line : rollouts(whole + "/rollouts.jsonl"))
-    if (line.find("passages") != nullptr) turns = std::max(turns, line.at("turns").as_int());
-  ASSERT_EQ(turns, 3);
+  std::vector<Kind> all;
+  for (const Kind& kind : kinds()) all.push_back(trained_whole(kind));
 
   std::map<std::string, int> places;
   int killed = 0, twice = 0;
   for (uint32_t i = 0; killed < kills && i < static_cast<uint32_t>(4 * kills); ++i) {
     std::mt19937 random(seed + i);
+    const Kind& kind = all[i % all.size()];
     const std::string out = folder() + "/random_kill";
     remove_all(out);
     const bool async = i % 4 >= 2;  // checkpoints are written beside updates
-    std::string how = async ? "checkpoints beside updates" : "";
+    std::string how = kind.name + (async ? ", checkpoints beside updates" : "");
     bool ended = true;
-    // Every third goes on and is killed again.
-    for (int times = i % 3 == 2 ? 2 : 1; times > 0; --times) {
-      const Moment moment = random_moment(random, seconds);
-      how += (how.empty() ? "" : ", then ") + moment.text();
-      if (!run_and_kill(config, out, async, moment)) break;
+    // Every second goes on and is killed again.
+    for (int times = i % 2 == 1 ? 2 : 1; times > 0; --times) {
+      const Moment moment = random_moment(random, kind);
+      how += ", then " + moment.text();
+      if (!run_and_kill(kind, out, async, moment)) break;
       twice += !ended;
       ended = false;
-      ++places[place_of(out)];
+      ++places[place_of(out + kind.folder)];
     }
     if (ended) continue;  // it had ended by then
     ++killed;
     SCOPED_TRACE(fmt::format("seed {}: {}", seed + i, how));
-    const Outcome resumed = run("train " + config + " --output " + out);
+    const Outcome resumed = run("train " + kind.config + " --output " + out + kind.flags);
     ASSERT_EQ(resumed.code, 0) << resumed.err;
-    expect_equal(out, whole);
+    expect_equal(out + kind.folder, folder() + "/never_killed_" + kind.name + kind.folder);
     if (HasFailure()) break;  // what it left stays to be looked at
   }
   std::string said = fmt::format("{} runs killed (seeds from {}), {} of them twice:\n", killed, seed, twice);

@@ -26,6 +26,15 @@ void check_inputs(const layers::PlannedQuantizer& each, const Mesh& mesh, bool r
         each.name);
 }
 
+// Rounded weights travel as numbers; what rounds values that pass does not.
+void check_sending(const layers::PlannedQuantizer& each) {
+  if (each.of_input)
+    fail(
+        "[exchange] {} rounds values that pass, and does not travel: the other process would compute "
+        "otherwise than this run; quantize weights alone, or leave out exchange",
+        each.name);
+}
+
 }  // namespace
 
 void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config) {
@@ -38,6 +47,7 @@ void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model, const
     layers::part_of(each,
                     layout[static_cast<size_t>(table.find(each.weight) - table.specs().data())].unsharded());
     check_inputs(each, mesh, recipe_of(config).rollouts != nullptr);
+    if (!config.exchange.to.empty()) check_sending(each);
   }
 }
 

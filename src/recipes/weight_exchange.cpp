@@ -46,19 +46,8 @@ exchange::SendOptions WeightExchange::options() const {
   return options;
 }
 
-// Rounded weights travel as numbers; what rounds values that pass does not.
-void WeightExchange::check_quantizers() const {
-  for (const layers::Quantizer& each : setup_.model->decoder.quantizers().all())
-    if (each.planned.of_input)
-      fail(
-          "[exchange] {} rounds values that pass, and does not travel: the other process would compute "
-          "otherwise than this run; quantize weights alone, or leave out exchange",
-          each.planned.name);
-}
-
 void WeightExchange::greet() const {
   if (!is_on()) return;
-  check_quantizers();
   // Each rank may be on a device of its own.
   collectives::made_at_each(setup_.ranks, "memory for weights that are sent", [&] {
     exchange::OutgoingChunk(options().memory, options().chunk_bytes);

@@ -36,7 +36,6 @@ class WeightExchange {
 
  private:
   exchange::SendOptions options() const;
-  void check_quantizers() const;
   // What is sent of a run in one go.
   struct Parcel {
     std::string called;              // in lines of the log

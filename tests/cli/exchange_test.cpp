@@ -219,8 +219,10 @@ TEST_F(TrainerSends, WhatCannotBeSentIsRefusedBeforeTraining) {
   expect_refused(sending("none"), 2, "nobody takes weights there");
   EXPECT_FALSE(exists(folder() + "/none/checkpoints"));
   expect_refused(sending("none", "--exchange.memory device"), 2, "[exchange.memory] is device");
-  expect_refused(sending("none", "--quantize.preset INT8_DEFAULT"), 2,
-                 "input_quantizer rounds values that pass, and does not travel");
+  for (const char* plan : {"", " --dry-run"})
+    expect_refused(sending("rounded", fmt::format("--quantize.preset INT8_DEFAULT{}", plan)), 2,
+                   "input_quantizer rounds values that pass, and does not travel");
+  EXPECT_FALSE(exists(folder() + "/rounded")) << "nothing is loaded before";
   write_file(folder() + "/quantized_lora.yaml",
              read_file(yaml()) + "adapters: [{name: a}]\nquantize: {preset: INT8_DEFAULT}\n");
   expect_refused(

@@ -163,6 +163,13 @@ Json read_model_config(const std::string& folder) {
         "[{}] is an adapter's folder, expected a model's with config.json; give the adapter to --adapter or "
         "from",
         folder);
+  if (!exists(file) && exists(join_path(folder, "config.yaml"))) {
+    const std::string model = join_path(folder, "model");
+    fail("[{}] is the folder of a run, expected a model's with config.json; {}", folder,
+         is_directory(model)
+             ? fmt::format("its model is {}", model)
+             : fmt::format("it has no model: temper export {} FOLDER writes one that was quantized", folder));
+  }
   return Json::parse_file(file);
 }
 

@@ -47,6 +47,21 @@ TEST_F(HfFolder, OpensSingleFilesAndShards) {
   EXPECT_EQ(ModelFolder::open(folder.path()).names(), std::vector<std::string>{"x"});
 }
 
+// A run's folder is given where the model in it was meant.
+TEST_F(HfFolder, NamesTheModelOfARun) {
+  write_file(folder / "config.yaml", "");
+  const auto said = [&] { return error_of([&] { read_model_config(folder.path()); }); };
+  expect_has(said(),
+             "is the folder of a run, expected a model's with config.json; it has no model: temper export ");
+  make_directories(folder / "model");
+  EXPECT_EQ(said(),
+            fmt::format("[{}] is the folder of a run, expected a model's with config.json; its model is "
+                        "{}",
+                        folder.path(), folder / "model"));
+  write_file(folder / "config.json", R"({"model_type": "llama"})");
+  EXPECT_EQ(said(), "");
+}
+
 TEST_F(HfFolder, SaysWhatAFolderWithoutWeightsHolds) {
   expect_has(error_of([&] { ModelFolder::open(folder / "none"); }), "no such folder");
   expect_has(open_error(), "found no weights");

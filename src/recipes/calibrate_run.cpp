@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "checkpoints/quantized_form.h"
 #include "checkpoints/training_state.h"
 #include "recipes/adapter_config.h"
 #include "recipes/quantizer_state.h"
@@ -35,12 +36,21 @@ struct Sources {
   }
 
   std::vector<data::PackedRow> rows(int64_t count) const {
-    if (runs.empty()) fail("[data.train] is missing: inputs are calibrated, which needs rows that pass");
     std::vector<LearntFrom> all;
     for (size_t i = 0; i < runs.size(); ++i) all.push_back({runs[i], data[i]});
     return rows_to_calibrate(all, count);
   }
 };
+
+// Mistakes are told before weights are read and a folder is made.
+void check_plan(const RunSetup& setup, const Sources& sources) {
+  checkpoints::check_not_quantized(setup.config.model.path);
+  const layers::QuantizerPlan plan = layers::plan_quantizers(layers::decoder_weight_table(setup.architecture),
+                                                             setup.config.quantize.to_options());
+  for (const layers::PlannedQuantizer& each : plan.quantizers)
+    if (sources.runs.empty() && ((each.of_input && each.keeps_amax()) || each.scales_columns()))
+      fail("[data.train] is missing: {} is calibrated with rows that pass", each.name);
+}
 
 }  // namespace
 
@@ -53,6 +63,7 @@ void calibrate_run(RunConfig config, const std::string& resolved_yaml) {
   check_unused(files);
   RunSetup setup(config);
   const Sources sources(setup.config, setup.text);
+  check_plan(setup, sources);
   make_directories(files.folder);
   const FolderLock lock(files.folder);
   setup.load_weights(preferred_kernels(setup.config, setup.facts), false);

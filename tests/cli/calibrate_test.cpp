@@ -64,7 +64,14 @@ TEST_F(Cli, WeightsAloneAreCalibratedWithoutData) {
   ASSERT_EQ(found.code, 0) << found.err;
   EXPECT_NE(found.err.find("quantizers: amax of 12 weights\n"), std::string::npos) << found.err;
   EXPECT_EQ(run("export " + out + " " + out + "_int8").code, 0);
-  expect_refused(of_model + folder() + "/inputs_too --quantize.preset FP8", 2, "[data.train] is missing");
+  expect_refused(of_model + folder() + "/inputs_too --quantize.preset FP8", 2,
+                 "[data.train] is missing: layers.0.attention.qkv.input_quantizer is calibrated with rows");
+  expect_refused(of_model + folder() + "/inputs_too --quantize.preset INT4_AWQ", 2,
+                 "[data.train] is missing: layers.0.attention.qkv.weight_quantizer is calibrated with rows");
+  expect_refused("quantize --data.max_length 64 --quantize.preset INT8_WEIGHT_ONLY --model.path " + out +
+                     "_int8 --output " + folder() + "/inputs_too",
+                 2, "is quantized already (modelopt W8A16)");
+  EXPECT_FALSE(exists(folder() + "/inputs_too"));
   // Of other weights under the same name.
   const std::string model = folder() + "/passing", own = folder() + "/of_passing";
   std::filesystem::copy(folder() + "/model", model);

@@ -50,5 +50,20 @@ TEST_F(GrpoUpdates, AnUpdateMayHaveNothingToLearnFrom) {
   }
 }
 
+TEST_F(GrpoUpdates, RewardsThatNeverDifferAreToldOnce) {
+  constexpr std::string_view kTold =
+      "the answers to a prompt are all worth the same, for each of its 4 prompts";
+  const std::string same = "  rewards: [{type: pattern, pattern: '$'}]\n";
+  for (const auto& [keys, times] :
+       {std::pair{same, 1}, {same + "  loss: reinforce_pp\n", 0}, {std::string(), 0}}) {
+    const Outcome outcome = run("train " + configuration("alike", keys) + " --output " + folder() +
+                                "/alike_" + std::to_string(keys.size()));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    int found = 0;
+    for (size_t at = 0; (at = outcome.err.find(kTold, at)) != std::string::npos; ++at) ++found;
+    EXPECT_EQ(found, times) << keys << outcome.err;
+  }
+}
+
 }  // namespace
 }  // namespace temper

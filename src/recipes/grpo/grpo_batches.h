@@ -69,7 +69,7 @@ class GrpoBatches : public BatchSource {
 
   // learning.cpp
   void make_updates();
-  void warn_of_nothing_learnt() const;
+  void warn_of_nothing_learnt();
   void score();
   void take_scores(const std::vector<float>& scores, std::vector<float> Passage::*into, SampleRows& rows);
   void take_values(SampleRows& rows);
@@ -92,9 +92,10 @@ class GrpoBatches : public BatchSource {
   std::unique_ptr<Critic> critic_;                        // null: the loss has none
 
   int64_t next_rollout_ = 0;
-  int64_t rollout_ = 0;  // that the updates are of
-  Json begun_at_;        // the prompts' state before it
-  int64_t update_;       // of its updates, that comes next; all are done: a rollout does
+  int64_t rollout_ = 0;      // that the updates are of
+  Json begun_at_;            // the prompts' state before it
+  bool said_alike_ = false;  // that rewards teach nothing
+  int64_t update_;           // of its updates, that comes next; all are done: a rollout does
   bool journal_is_read_ = false;
   // The rollout takes answers from the journal; and what is known of all that are learnt from when learning
   // begins.

@@ -202,11 +202,7 @@ void refuse_unread(const GrpoKeys& c) {
 }
 
 void check_groups(const GrpoKeys& c) {
-  const losses::PolicyPreset preset = c.preset();
-  const bool compares = preset.source == losses::AdvantageSource::kAnswers &&
-                        (preset.advantages.baseline == losses::Baseline::kGroupMean ||
-                         preset.advantages.baseline == losses::Baseline::kLeaveOneOut ||
-                         preset.advantages.scale == AdvantageScale::kGroup);
+  const bool compares = c.compares_answers();
   if (compares && c.group_size < 2)
     fail(
         "[grpo.group_size] is 1, but loss {} compares the answers to a prompt with one another: nothing "
@@ -281,6 +277,14 @@ void describe(config::Schema& s, GrpoKeys& c) {
   describe_rollouts(s, c);
   describe_loss(s, c);
   s.group("critic", c.critic, "The critic of loss ppo: a second model, which learns what answers are worth.");
+}
+
+bool GrpoKeys::compares_answers() const {
+  const losses::PolicyPreset preset = this->preset();
+  return preset.source == losses::AdvantageSource::kAnswers &&
+         (preset.advantages.baseline == losses::Baseline::kGroupMean ||
+          preset.advantages.baseline == losses::Baseline::kLeaveOneOut ||
+          preset.advantages.scale == AdvantageScale::kGroup);
 }
 
 losses::PolicyPreset GrpoKeys::preset() const {

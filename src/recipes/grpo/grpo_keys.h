@@ -66,6 +66,7 @@ struct GrpoKeys {
   CriticKeys critic;
 
   losses::PolicyPreset preset() const;        // with what the keys change
+  bool compares_answers() const;              // to a prompt with one another
   losses::KlInRewards kl_in_rewards() const;  // of beta 0 where it is in the loss
   double kl_factor() const { return beta.value_or(losses::policy_preset(loss).policy.beta); }
   // Whether answers are sampled from fewer tokens than the vocabulary has.

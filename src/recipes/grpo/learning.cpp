@@ -34,8 +34,17 @@ void GrpoBatches::make_updates() {
   for (SampleRows& update : updates_) update.fill();
 }
 
-// The gradient of an update without answers is 0.
-void GrpoBatches::warn_of_nothing_learnt() const {
+// The gradient of an update without answers is 0. That of rewards which do not differ is, too, which is said
+// once: late in a run it is no mistake.
+void GrpoBatches::warn_of_nothing_learnt() {
+  if (keys_.compares_answers() && report_.groups_without_spread == report_.groups && !said_alike_) {
+    said_alike_ = true;
+    log_warning(fmt::format(
+        "rollout {}: the answers to a prompt are all worth the same, for each of its {} prompts, and their "
+        "rewards "
+        "teach nothing (groups_without_spread in metrics.jsonl; 'temper rollouts show' shows them)",
+        rollout_, report_.groups));
+  }
   std::vector<int64_t> tokens;
   for (const SampleRows& update : updates_) tokens.push_back(std::ssize(update.targets));
   ranks().sum("tokens that are learnt from", std::span<int64_t>(tokens));

@@ -94,6 +94,7 @@ class TrainingLoop {
   std::unique_ptr<training::AdapterTrainer> adapters_;  // null: the whole model is trained
   double peak_flops_ = 0;                               // 0: not known
   std::unique_ptr<reports::Progress> progress_;
+  std::optional<double> reward_;  // of the newest rollout, where there are any
   StepProfile profile_;
 };
 

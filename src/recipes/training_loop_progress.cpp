@@ -48,6 +48,20 @@ void show_routers(const std::vector<Learner::Report>& reports, reports::StepRepo
   if (largest > 0) line.extras.emplace_back("expert load", largest);
 }
 
+// Of answers, the mean over adapters; of updates behind a rollout's first, those of that rollout.
+void show_reward(const std::vector<Learner::Report>& reports, std::optional<double>& last,
+                 reports::StepReport& line) {
+  double sum = 0, count = 0;
+  for (const Learner::Report& report : reports)
+    for (const auto& [name, value] : report.values)
+      if (name == "reward") {
+        sum += value.as_double();
+        ++count;
+      }
+  if (count > 0) last = sum / count;
+  if (last) line.extras.emplace_back("reward", *last);
+}
+
 }  // namespace
 
 void TrainingLoop::show(const std::vector<Learner::Report>& reports) {
@@ -69,6 +83,7 @@ void TrainingLoop::show(const std::vector<Learner::Report>& reports) {
     seconds = std::max(seconds, report.seconds);
   }
   show_preference(reports, line);
+  show_reward(reports, reward_, line);
   show_distillation(reports, line);
   show_routers(reports, line);
   line.tokens_per_second = tokens / seconds;

@@ -1,13 +1,15 @@
 #include <cstdio>
 #include <memory>
 
-#include "base/error.h"
 #include "cli/key_help.h"
 #include "cli/program.h"
+#include "cli/ranks.h"
 #include "cli/run_arguments.h"
 #include "config/print.h"
 #include "recipes/calibrate_run.h"
+#include "recipes/mesh.h"
 #include "recipes/quantizer_report.h"
+#include "recipes/training_loop.h"
 
 namespace temper::cli {
 namespace {
@@ -31,6 +33,7 @@ What decides (docs/quantization.md):
 
   --quantize.calibration mse      how scales are found
 
+  --ranks N   on N ranks of this machine: docs/ranks.md
   --dry-run   print each quantizer and what decided; no weights are read
   --help all, --help KEY   every key of RUN.yaml, or one (--help quantize)
 )";
@@ -41,18 +44,37 @@ int quantize(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (show_help(arguments, kQuantizeUsage)) return 0;
-  const RunArguments parsed = parse_run_arguments(arguments, {"--dry-run"});
-  recipes::RunConfig config;
-  config::Schema schema = config::schema_of(config);
-  parsed.load(schema);
+  RunArguments parsed = parse_run_arguments(arguments, {"--dry-run"});
+  const auto load = [&](recipes::RunConfig& config) {
+    config::Schema schema = config::schema_of(config);
+    parsed.load(schema);
+    return config::dump(schema);
+  };
   if (parsed.has("--dry-run")) {
+    recipes::RunConfig config;
+    load(config);
     std::fputs(recipes::describe_quantizers(config).c_str(), stdout);
     return 0;
   }
-  recipes::calibrate_run(config, config::dump(schema));
-  std::printf("%s: calibrated; temper export %s FOLDER writes the model\n", config.output.c_str(),
-              config.output.c_str());
-  return 0;
+  return run_on_ranks(parsed, {.name = "quantize",
+                               .prepare =
+                                   [&](int ranks) {
+                                     recipes::RunConfig config;
+                                     load(config);
+                                     recipes::check_run(config);
+                                     recipes::mesh_of(config, ranks);
+                                     return true;
+                                   },
+                               .run =
+                                   [&](collectives::Group& ranks) {
+                                     recipes::RunConfig config;
+                                     const std::string yaml = load(config);
+                                     recipes::calibrate_run(config, yaml, ranks);
+                                     if (ranks.rank() == 0)
+                                       std::printf(
+                                           "%s: calibrated; temper export %s FOLDER writes the model\n",
+                                           config.output.c_str(), config.output.c_str());
+                                   }});
 }
 
 }  // namespace

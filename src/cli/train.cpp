@@ -1,17 +1,10 @@
 #include <cstdio>
 #include <memory>
 
-#include "base/error.h"
-#include "base/log.h"
 #include "cli/key_help.h"
 #include "cli/program.h"
-#include "cli/run_arguments.h"
-#include "collectives/launch.h"
-#include "collectives/launched.h"
-#include "collectives/local/local.h"
-#include "collectives/start_ranks.h"
+#include "cli/ranks.h"
 #include "config/print.h"
-#include "config/scalars.h"
 #include "recipes/mesh.h"
 #include "recipes/training_loop.h"
 
@@ -63,33 +56,12 @@ Run read_run(const RunArguments& parsed) {
   return run;
 }
 
-void train_as_rank(collectives::Group& ranks, const RunArguments& parsed) {
-  if (ranks.rank() != 0) silence_log();
-  const Run run = read_run(parsed);
-  recipes::train(run.config, run.yaml, run.options, ranks);
-}
-
-int64_t number_of_ranks(const std::string& text) {
-  const std::optional<int64_t> ranks = config::parse_integer(text);
-  if (!ranks || *ranks < 1)
-    fail("[command line] --ranks is '{}'; expected a number of ranks, at least 1", text);
-  return *ranks;
-}
-
 // Mistakes in the configuration are told before any rank starts.
-int train_on_ranks(int64_t ranks, const RunArguments& parsed) {
-  const Run run = read_run(parsed);
+bool prepare_ranks(const Run& run, int ranks) {
   recipes::check_run(run.config);
-  recipes::mesh_of(run.config, static_cast<int>(ranks));
-  if (run.options.dry_run) {
-    recipes::plan_run(run.config, run.yaml, run.options, static_cast<int>(ranks));
-    return 0;
-  }
-  std::vector<std::string> command{"train"};
-  if (!parsed.yaml_file.empty()) command.push_back(parsed.yaml_file);
-  command.insert(command.end(), parsed.chosen.begin(), parsed.chosen.end());
-  command.insert(command.end(), parsed.flags.begin(), parsed.flags.end());
-  return collectives::start_ranks(static_cast<int>(ranks), command);
+  recipes::mesh_of(run.config, ranks);
+  if (run.options.dry_run) recipes::plan_run(run.config, run.yaml, run.options, ranks);
+  return !run.options.dry_run;
 }
 
 int train(const std::vector<std::string>& arguments) {
@@ -100,16 +72,13 @@ int train(const std::vector<std::string>& arguments) {
   if (show_help(arguments, kUsage)) return 0;
   RunArguments parsed =
       parse_run_arguments(arguments, {"--dry-run", "--explain-memory", "--profile", "-v", "--verbose"});
-  const std::optional<std::string> ranks = parsed.take("--ranks");
-  if (collectives::launched()) {
-    if (ranks)
-      fail("[command line] --ranks is {}, but a launcher has started the ranks; leave it out", *ranks);
-    collectives::launch("mpi", {}, [&](collectives::Group& group) { train_as_rank(group, parsed); });
-    return 0;
-  }
-  if (ranks && number_of_ranks(*ranks) > 1) return train_on_ranks(number_of_ranks(*ranks), parsed);
-  train_as_rank(collectives::alone(), parsed);
-  return 0;
+  return run_on_ranks(parsed, {.name = "train",
+                               .prepare = [&](int ranks) { return prepare_ranks(read_run(parsed), ranks); },
+                               .run =
+                                   [&](collectives::Group& ranks) {
+                                     const Run run = read_run(parsed);
+                                     recipes::train(run.config, run.yaml, run.options, ranks);
+                                   }});
 }
 
 }  // namespace

@@ -1,15 +1,18 @@
 #include "recipes/calibrate_run.h"
 
 #include <deque>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoints/quantized_form.h"
 #include "checkpoints/training_state.h"
+#include "collectives/at_root.h"
 #include "recipes/adapter_config.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/run_files.h"
 #include "recipes/run_kernels.h"
+#include "recipes/same_on_all_ranks.h"
 #include "recipes/training_loop.h"
 
 namespace temper::recipes {
@@ -54,20 +57,25 @@ void check_plan(const RunSetup& setup, const Sources& sources) {
 
 }  // namespace
 
-void calibrate_run(RunConfig config, const std::string& resolved_yaml) {
+void calibrate_run(RunConfig config, const std::string& resolved_yaml, collectives::Group& ranks) {
   check_run(config);
   if (!config.quantize.to_options().any())
     fail("[quantize] has neither a preset nor rules: write quantize: {{preset: FP8_DEFAULT}}, for example");
-  config.parallel = {};
+  if (ranks.is_alone()) config.parallel = {};
+  check_same_program(ranks);
   const RunFiles files{config.output};
-  check_unused(files);
-  RunSetup setup(config);
+  RunSetup setup(config, "", ranks);
+  collectives::at_root(setup.ranks, "looking at the folder", [&] { check_unused(files); });
   const Sources sources(setup.config, setup.text);
   check_plan(setup, sources);
-  make_directories(files.folder);
-  const FolderLock lock(files.folder);
+  std::optional<FolderLock> lock;
+  collectives::at_root(setup.ranks, "opening the folder", [&] {
+    make_directories(files.folder);
+    lock.emplace(files.folder);
+  });
   setup.load_weights(preferred_kernels(setup.config, setup.facts), false);
-  write_file(files.config(), resolved_yaml);
+  collectives::at_root(setup.ranks, "writing the configuration",
+                       [&] { write_file(files.config(), resolved_yaml); });
   keep_calibration(setup, files.calibration(),
                    [&] { return sources.rows(setup.config.quantize.calibration_rows); });
 }

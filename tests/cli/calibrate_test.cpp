@@ -57,6 +57,25 @@ TEST_F(Cli, QuantizeCalibratesWithoutTraining) {
                  "has no model yet: let the run finish first");
 }
 
+// Ranks that divide weights find what one rank finds.
+TEST_F(Cli, QuantizeCalibratesOnSeveralRanks) {
+  const std::string one = folder() + "/calibrated_by_one", two = folder() + "/calibrated_by_two",
+                    quantize = "quantize " + yaml() +
+                               " --quantize.preset INT8_WEIGHT_ONLY --quantize.calibration percentile "
+                               "--quantize.percentile 97 --quantize.rules "
+                               "'[{modules: layers.0.mlp.*, weights: nvfp4, inputs: none}]' --output ";
+  ASSERT_EQ(run(quantize + one).code, 0);
+  const Outcome found = run(quantize + two + " --ranks 2 --parallel.tensor 2");
+  ASSERT_EQ(found.code, 0) << found.err;
+  EXPECT_EQ(found.out, two + ": calibrated; temper export " + two + " FOLDER writes the model\n");
+  EXPECT_NE(found.err.find(", tensor 2"), std::string::npos) << found.err;
+  EXPECT_TRUE(scales_of(two + "/calibration/step-000000") == scales_of(one + "/calibration/step-000000"));
+  const Outcome exported = run("export " + two + " " + two + "_out");
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  expect_refused(quantize + folder() + "/none --ranks 2 --parallel.tensor 3", 2, "[parallel");
+  expect_refused(quantize + two + " --ranks 2", 2, "has amax that were found before");
+}
+
 TEST_F(Cli, WeightsAloneAreCalibratedWithoutData) {
   const std::string of_model = "quantize --data.max_length 64 --model.path " + folder() + "/model --output ",
                     out = folder() + "/weights_alone";

@@ -1,0 +1,50 @@
+#include "cli/ranks.h"
+
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "collectives/launch.h"
+#include "collectives/launched.h"
+#include "collectives/start_ranks.h"
+#include "config/scalars.h"
+
+namespace temper::cli {
+namespace {
+
+int number_of_ranks(const std::string& text) {
+  const std::optional<int64_t> ranks = config::parse_integer(text);
+  if (!ranks || *ranks < 1)
+    fail("[command line] --ranks is '{}'; expected a number of ranks, at least 1", text);
+  return static_cast<int>(*ranks);
+}
+
+int start(int ranks, const RunArguments& parsed, const std::string& name) {
+  std::vector<std::string> command{name};
+  if (!parsed.yaml_file.empty()) command.push_back(parsed.yaml_file);
+  command.insert(command.end(), parsed.chosen.begin(), parsed.chosen.end());
+  command.insert(command.end(), parsed.flags.begin(), parsed.flags.end());
+  return collectives::start_ranks(ranks, command);
+}
+
+}  // namespace
+
+int run_on_ranks(RunArguments& parsed, const RankedCommand& command) {
+  const auto run = [&](collectives::Group& ranks) {
+    if (ranks.rank() != 0) silence_log();
+    command.run(ranks);
+  };
+  const std::optional<std::string> given = parsed.take("--ranks");
+  if (collectives::launched()) {
+    if (given)
+      fail("[command line] --ranks is {}, but a launcher has started the ranks; leave it out", *given);
+    collectives::launch("mpi", {}, run);
+    return 0;
+  }
+  const int ranks = given ? number_of_ranks(*given) : 1;
+  if (ranks > 1) return command.prepare(ranks) ? start(ranks, parsed, command.name) : 0;
+  run(collectives::alone());
+  return 0;
+}
+
+}  // namespace temper::cli

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "cli/program.h"
 #include "recipes/grpo/journal.h"
 
@@ -25,14 +26,21 @@ struct Samples {
   std::vector<Json> lines;  // of this one
 };
 
+[[noreturn]] void fail_without_rollouts(const std::string& run) {
+  std::vector<std::string> adapters;
+  const std::string folder = join_path(run, "adapters");
+  if (is_directory(folder))
+    for (const std::string& name : list_directory(folder))
+      if (!recipes::Journal::files_of(join_path(folder, name)).empty())
+        adapters.push_back(join_path(folder, name));
+  fail("[rollouts show] '{}' has no rollouts.jsonl; give {}", run,
+       adapters.empty() ? "the folder of a run with recipe grpo" : "an adapter's folder: " + join(adapters));
+}
+
 // Of the rollout that is wanted, or (negative) of the newest one.
 Samples read_samples(const std::string& run, int64_t wanted) {
   const std::vector<std::string> files = recipes::Journal::files_of(run);
-  if (files.empty())
-    fail(
-        "[rollouts show] '{}' has no rollouts.jsonl; give the folder of a run with recipe grpo (of an "
-        "adapter: RUN/adapters/NAME)",
-        run);
+  if (files.empty()) fail_without_rollouts(run);
   std::set<int64_t> rollouts;
   for (const std::string& file : files)
     recipes::Journal::for_each_line(

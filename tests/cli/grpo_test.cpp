@@ -138,6 +138,8 @@ TEST_F(GrpoCli, AnAdapterHasItsModelAsReference) {
   EXPECT_NEAR(number(lines.front(), "kl"), 0, 1e-9);
   EXPECT_GT(number(lines.back(), "kl"), 0);
   EXPECT_TRUE(exists(out + "/adapters/a/rollouts.jsonl"));
+  expect_refused("rollouts show " + out, 2, "give an adapter's folder: " + out + "/adapters/a\n");
+  expect_refused("rollouts show " + folder(), 2, "give the folder of a run with recipe grpo");
 }
 
 TEST_F(GrpoCli, TwoRanksLearnWhatOneDoes) {

@@ -2,6 +2,7 @@
 //   temper_bench_rollout [SHAPE | FOLDER] --job FILE [--device D] [--dtype T] [--running N] [--chunk N]
 //   [--page N]
 //                        [--runs N] [--threads N] [--temperature T] [--top-p P]
+//                        [--kernels usual | batch-invariant]
 // A line of FILE is a request: the tokens of its prompt, and of its answer (bench/gpu/rollout_job.py prints
 // the job that nano-vLLM's benchmark runs). Prints one line of JSON, of the run with the median speed.
 // `floor_tokens_per_second` counts what must be read of memory: all weights in each pass with a token of an
@@ -15,6 +16,7 @@
 #include "bench/arguments.h"
 #include "bench/machine_peak.h"
 #include "bench/shapes.h"
+#include "rollout/batch_invariant.h"
 #include "rollout/engine.h"
 
 namespace temper {
@@ -25,7 +27,7 @@ struct Job {
 };
 
 struct Options {
-  std::string model = "qwen3-0.6b", device = "cpu", job;
+  std::string model = "qwen3-0.6b", device = "cpu", job, kernels = "usual";
   DType dtype = DType::kBF16;
   int64_t running = 256, chunk = 8192, page = 16, runs = 3, threads = 0;
   double temperature = 0.6, top_p = 1;
@@ -115,6 +117,10 @@ int run(const Options& options) {
   models::BuildOptions build;
   build.dtype = options.dtype;
   build.facts = detect_hardware(options.device);
+  if (options.kernels != "usual" && options.kernels != "batch-invariant")
+    fail("--kernels {}: needs usual or batch-invariant", options.kernels);
+  if (options.kernels == "batch-invariant")
+    build.ops = {.written = rollout::batch_invariant_fields(options.device, options.dtype)};
   const auto model = bench_model(options.model, longest + 1, build);
   std::vector<Result> runs;
   for (int64_t r = 0; r <= options.runs; ++r) {  // the first to warm up
@@ -145,6 +151,7 @@ int main_checked(int argc, char** argv) {
           arguments.take("--job", options.job) || arguments.take("--running", options.running) ||
           arguments.take("--chunk", options.chunk) || arguments.take("--page", options.page) ||
           arguments.take("--runs", options.runs) || arguments.take("--threads", options.threads) ||
+          arguments.take("--kernels", options.kernels) ||
           arguments.take("--temperature", options.temperature) || arguments.take("--top-p", options.top_p)))
       arguments.refuse();
   return run(options);

@@ -7,14 +7,17 @@ namespace temper::cli {
 
 std::unique_ptr<models::Model> load_batch_invariant(const std::string& folder,
                                                     const SamplingArguments& arguments) {
-  if (arguments.device != "cpu")
-    fail("[--batch-invariant] kernels for it are there for the CPU alone, not for {}", arguments.device);
-  const std::string own(arguments.dtype.empty() ? to_string(models::dtype_of_folder(folder))
-                                                : std::string_view(arguments.dtype));
-  if (own != to_string(DType::kF32))
-    fail("[--batch-invariant] computes in float32, and {} is {}; write --dtype float32",
-         arguments.dtype.empty() ? "the model" : "--dtype", own);
-  auto model = load_for_inference(folder, arguments, {.written = rollout::batch_invariant_fields()});
+  const std::optional<DType> dtype =
+      arguments.dtype.empty() ? models::dtype_of_folder(folder) : dtype_from_string(arguments.dtype);
+  if (!dtype) return load_for_inference(folder, arguments);  // which says so
+  const ops::FieldValues fields = rollout::batch_invariant_fields(arguments.device, *dtype);
+  if (fields.empty()) {
+    const bool cpu = arguments.device == "cpu";
+    fail("[--batch-invariant] computes in {} on {}, and {} is {}; write --dtype {}",
+         cpu ? "float32" : "bfloat16", arguments.device, arguments.dtype.empty() ? "the model" : "--dtype",
+         to_string(*dtype), cpu ? "float32" : "bfloat16");
+  }
+  auto model = load_for_inference(folder, arguments, {.written = fields});
   if (!rollout::is_batch_invariant(model->decoder))
     fail("[--batch-invariant] needs a processor with AVX2 or AVX-512");
   return model;

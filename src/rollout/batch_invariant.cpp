@@ -4,10 +4,17 @@
 
 namespace temper::rollout {
 
-ops::FieldValues batch_invariant_fields() {
-  return {{"linear", "onednn_invariant"},
-          {"lora_linear", "onednn_invariant"},
-          {"paged_attention", "onednn_invariant"}};
+ops::FieldValues batch_invariant_fields(std::string_view device, DType dtype) {
+  if (device == "cpu" && dtype == DType::kF32)
+    return {{"linear", "onednn_invariant"},
+            {"lora_linear", "onednn_invariant"},
+            {"paged_attention", "onednn_invariant"}};
+  if (device.starts_with("cuda") && dtype == DType::kBF16)
+    return {{"attn", "cuda_invariant"},
+            {"linear", "cublaslt_invariant"},
+            {"lora_linear", "hopper_invariant"},
+            {"paged_attention", "cuda"}};
+  return {};
 }
 
 bool is_batch_invariant(const layers::Decoder& model) {

@@ -20,7 +20,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 // Kernels whose results do not depend on other tokens.
-ops::OpsConfig invariant_kernels() { return {.written = batch_invariant_fields()}; }
+ops::OpsConfig invariant_kernels() { return {.written = batch_invariant_fields("cpu", DType::kF32)}; }
 
 bool has_invariant_kernels() {
   const bool has =

@@ -17,7 +17,7 @@
 namespace temper::rollout {
 namespace {
 
-const ops::FieldValues kInvariantKernels = batch_invariant_fields();
+const ops::FieldValues kInvariantKernels = batch_invariant_fields("cpu", DType::kF32);
 
 std::vector<std::vector<int32_t>> some_prompts() {
   std::vector<std::vector<int32_t>> prompts(3);

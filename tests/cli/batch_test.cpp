@@ -114,8 +114,9 @@ TEST_F(Cli, BatchNamesRowsThatCannotBeAnswered) {
   EXPECT_EQ(lines_of(read_file(folder() + "/bad.jsonl")).size(), 24u);
   expect_refused("batch " + folder() + "/model " + folder() + "/rows.jsonl", 2, "--out is missing");
   expect_refused(command(folder(), "empty_stop.jsonl", "--stop ''"), 2, "[--stop] is empty");
-  expect_refused(command(folder(), "bf16.jsonl", "--dtype bfloat16"), 2,
-                 "[--batch-invariant] computes in float32, and --dtype is bfloat16; write --dtype float32");
+  expect_refused(
+      command(folder(), "bf16.jsonl", "--dtype bfloat16"), 2,
+      "[--batch-invariant] computes in float32 on cpu, and --dtype is bfloat16; write --dtype float32");
 }
 
 }  // namespace

@@ -51,6 +51,8 @@ const RequiredKernels<ops::Attention>& required_kernels() {
        {"cudnn", "cudnn", kFrom10, kBFloat16, up_to_128},
        {"cudnn_nondeterministic", "cudnn", kFrom9, kBFloat16, up_to_256, true},
        {"cudnn_nondeterministic", "cudnn", kFrom10, kBFloat16, up_to_128, true},
+       {"cuda_invariant", "cudnn", kHopper, kBFloat16,
+        [](const S& s) { return up_to_256(s) && !s.narrow_or_wide_values(); }},
        {"cuda", "cuda", kGpu, kWide,
         [](const S& s) { return !s.sinks && s.head_dim <= 256 && !s.narrow_or_wide_values(); }}}};
   return table;
@@ -199,7 +201,8 @@ const RequiredKernels<ops::Linear>& required_kernels() {
                                                   kAll,
                                                   {{"onednn", "onednn", kCpu, kWide},
                                                    {"onednn_invariant", "onednn", kCpu, kFloat32},
-                                                   {"cublaslt", "cublaslt", kGpu, kAll}}};
+                                                   {"cublaslt", "cublaslt", kGpu, kAll},
+                                                   {"cublaslt_invariant", "cublaslt", kGpu, kBFloat16}}};
   return table;
 }
 
@@ -207,12 +210,14 @@ template <>
 const RequiredKernels<ops::LoraLinear>& required_kernels() {
   using S = ops::LoraLinear::Signature;
   constexpr auto hopper = [](const S& s) { return s.in % 8 == 0 && s.out % 8 == 0; };
-  static const RequiredKernels<ops::LoraLinear> table{{.in = 1024, .out = 3072},
-                                                      kAll,
-                                                      {{"onednn", "onednn", kCpu, kWide},
-                                                       {"onednn_invariant", "onednn", kCpu, kFloat32},
-                                                       {"hopper", "hopper", kHopper, kBFloat16, hopper},
-                                                       {"cublaslt", "cublaslt", kGpu, kAll}}};
+  static const RequiredKernels<ops::LoraLinear> table{
+      {.in = 1024, .out = 3072},
+      kAll,
+      {{"onednn", "onednn", kCpu, kWide},
+       {"onednn_invariant", "onednn", kCpu, kFloat32},
+       {"hopper", "hopper", kHopper, kBFloat16, hopper},
+       {"hopper_invariant", "hopper", kHopper, kBFloat16, hopper},
+       {"cublaslt", "cublaslt", kGpu, kAll}}};
   return table;
 }
 

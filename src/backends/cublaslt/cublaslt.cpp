@@ -19,6 +19,7 @@ void register_cublaslt() {
   registry<LibraryProbe>().add("cuBLASLt", probe);
   ops::kernels<ops::CrossEntropy>().add("cublaslt", cublaslt_cross_entropy_kernel());
   ops::kernels<ops::Linear>().add("cublaslt", cublaslt_linear_kernel());
+  ops::kernels<ops::Linear>().add("cublaslt_invariant", cublaslt_invariant_linear_kernel());
   ops::kernels<ops::LoraLinear>().add("cublaslt", cublaslt_lora_linear_kernel());
 }
 

@@ -17,6 +17,13 @@ Tensor forward(const Linear& op) {
   return y;
 }
 
+Tensor forward_alike(const Linear& op) {
+  const Tensor y =
+      Tensor::empty({op.x.dim(0), op.weight.dim(0)}, op.x.dtype(), MemoryTag::kActivations, op.x.device());
+  multiply({.a = op.x, .b = op.weight, .d = y, .transpose_b = true, .bias = op.bias, .alike = true});
+  return y;
+}
+
 Tensor backward(const Linear& op, const Tensor& dy, bool want_dx, const GradTarget& weight,
                 const GradTarget& bias) {
   Tensor dx;
@@ -28,6 +35,11 @@ Tensor backward(const Linear& op, const Tensor& dy, bool want_dx, const GradTarg
     multiply({.a = dy, .b = op.x, .d = weight.buffer, .transpose_a = true, .accumulate = weight.accumulate});
   if (bias.wanted()) add_row_sums(dy, bias);
   return dx;
+}
+
+ops::Refusal accepts_alike(const Linear::Signature& signature, const HardwareFacts& facts) {
+  if (signature.dtype != DType::kBF16) return "dtype must be bfloat16";
+  return refuse_without_cublaslt(facts);
 }
 
 ops::Refusal accepts(const Linear::Signature&, const HardwareFacts& facts) {
@@ -43,6 +55,15 @@ ops::Kernel<Linear> cublaslt_linear_kernel() {
           .backward = backward,
           .traits = {.reads_codes = are_few_rows},
           .outline = {forward, backward}};
+}
+
+ops::Kernel<Linear> cublaslt_invariant_linear_kernel() {
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts_alike,
+          .forward = forward_alike,
+          .backward = backward,
+          .batch_invariant = true,
+          .outline = {forward_alike, backward}};
 }
 
 }  // namespace temper::backends

@@ -8,6 +8,7 @@ void register_cuda() {
   register_primitives();
   ops::kernels<ops::AdamW>().add("cuda", cuda_adamw_kernel());
   ops::kernels<ops::Attention>().add("cuda", cuda_attention_kernel());
+  ops::kernels<ops::Attention>().add("cuda_invariant", cuda_invariant_attention_kernel());
   ops::kernels<ops::CausalConv1d>().add("cuda", cuda_causal_conv1d_kernel());
   ops::kernels<ops::CausalConv1dUpdate>().add("cuda", cuda_causal_conv1d_update_kernel());
   ops::kernels<ops::ChunkGatedDeltaRule>().add("cuda", cuda_chunk_gated_delta_rule_kernel());

@@ -32,6 +32,7 @@ namespace temper::backends {
 
 ops::Kernel<ops::AdamW> cuda_adamw_kernel();
 ops::Kernel<ops::Attention> cuda_attention_kernel();
+ops::Kernel<ops::Attention> cuda_invariant_attention_kernel();
 ops::Kernel<ops::CausalConv1d> cuda_causal_conv1d_kernel();
 ops::Kernel<ops::CausalConv1dUpdate> cuda_causal_conv1d_update_kernel();
 ops::Kernel<ops::ChunkGatedDeltaRule> cuda_chunk_gated_delta_rule_kernel();

@@ -1,14 +1,12 @@
 // Sequences with one new token each, and parts of prompts: two kernels, by plans that the host makes of the lengths.
 // Their sizes depend on the shapes alone, so a captured graph runs with other lengths and pages.
-#include "backends/cuda/paged_attention.h"
+#include "backends/cuda/attention_order.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/page_shift.h"
 #include "backends/gpu/attention_operands.h"
-#include "tensor/host_inputs.h"
 
 namespace temper::backends {
 namespace {
@@ -16,7 +14,6 @@ namespace {
 using ops::PagedAttention;
 using ops::PagedSequences;
 
-constexpr int64_t kSplit = 384;  // positions that are worth work of their own
 constexpr int64_t kLargestHead = 256;
 
 // What is known of a call without its tensors, so that the plan can be made again when lengths change.
@@ -27,28 +24,25 @@ struct Planned {
   int64_t room() const { return sequences.pages.dim(1) * page_tokens; }  // of a sequence
 };
 
-// Equal parts of what a token sees, by its length alone.
-int64_t split_of(int64_t positions) {
-  const int64_t splits = std::min<int64_t>((positions + kSplit - 1) / kSplit, kMostPagedSplits);
-  return ((positions + splits - 1) / splits + 15) / 16 * 16;
+int parts_before(int64_t end) {
+  int parts = 0;
+  for (int at = 0; at < end; at = split_end(at)) ++parts;
+  return parts;
 }
 
-int64_t most_items(const Planned& p) {
-  const int64_t each = std::min<int64_t>((p.room() + kSplit - 1) / kSplit, kMostPagedSplits);
-  return p.sequences.count() * each;
-}
+int64_t most_items(const Planned& p) { return p.sequences.count() * parts_before(p.room()); }
 
 std::vector<PagedItem> items_of(const Planned& p) {
   std::vector<PagedItem> items;
   for (int64_t s = 0; s < p.sequences.count(); ++s) {
     if (p.sequences.added(s) != 1) continue;
-    const int64_t held = p.sequences.held_by(s), end = held + 1;
-    const int64_t begin = p.window > 0 ? std::max<int64_t>(0, end - p.window) : 0, size = split_of(end - begin);
-    const auto splits = static_cast<int>((end - begin + size - 1) / size), first = static_cast<int>(items.size());
-    for (int i = 0; i < splits; ++i)
-      items.push_back({static_cast<int>(s), static_cast<int>(p.sequences.start(s)), static_cast<int>(begin + i * size),
-                       static_cast<int>(std::min(begin + (i + 1) * size, end)), first, splits, static_cast<int>(held),
-                       first + i});
+    const auto held = static_cast<int>(p.sequences.held_by(s)), end = held + 1,
+               first = static_cast<int>(items.size()), row = static_cast<int>(p.sequences.start(s));
+    const int64_t seen = p.window > 0 ? std::max<int64_t>(0, end - p.window) : 0;
+    int splits = 0;
+    for (int at = static_cast<int>(seen) / kOrderedKeys * kOrderedKeys; at < end; at = split_end(at), ++splits)
+      items.push_back({static_cast<int>(s), row, at, std::min(split_end(at), end), first, 0, held, first + splits});
+    for (int i = 0; i < splits; ++i) items[static_cast<size_t>(first + i)].splits = splits;
   }
   // Warps take items in turn: the large ones first, so that all have about as much.
   std::stable_sort(items.begin(), items.end(), [](const PagedItem& a, const PagedItem& b) {
@@ -75,14 +69,7 @@ PagedPlan<Entry> bring(const char* kind, int64_t most, const Planned& p, std::ve
                        Device device, Tensor& memory) {
   const auto name = fmt::format("paged {} {} {} {} {} {}", kind, p.sequences.starts.raw(), p.sequences.held.raw(),
                                 p.sequences.count(), p.page_tokens, p.window);
-  memory = from_host(name, {PagedPlan<Entry>::bytes(most)}, DType::kU8, device, [=](std::byte* to) {
-    const std::vector<Entry> entries = plan(p);
-    invariant(std::ssize(entries) <= most, "a plan of paged_attention that has no room");
-    const typename PagedPlan<Entry>::Count count{static_cast<int>(entries.size()), {}};
-    std::memcpy(to, &count, sizeof(count));
-    std::memcpy(to + sizeof(count), entries.data(), entries.size() * sizeof(Entry));
-  });
-  return {static_cast<const std::byte*>(memory.raw()), static_cast<int>(most)};
+  return bring_plan<Entry>(name, most, [=] { return plan(p); }, device, memory);
 }
 
 bool have_one_token(const PagedSequences& sequences) {
@@ -151,7 +138,12 @@ ops::Refusal accepts(const PagedAttention::Signature& s, const HardwareFacts&) {
 }  // namespace
 
 ops::Kernel<PagedAttention> cuda_paged_attention_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .repeats = true, .outline = {outline}};
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .batch_invariant = true,
+          .repeats = true,
+          .outline = {outline}};
 }
 
 }  // namespace temper::backends

@@ -1,12 +1,15 @@
 #pragma once
 #include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
 
 #include "backends/gpu/device_code.h"
+#include "tensor/host_inputs.h"
 
 // What the kernels of paged_attention share.
 namespace temper::backends {
 
-inline constexpr int kMostPagedSplits = 32;     // of what one token sees: the lanes of a warp
 inline constexpr float kNoPagedScore = -1e30f;  // below every score, and finite
 
 struct PagedArguments {
@@ -19,6 +22,10 @@ struct PagedArguments {
   int heads, kv_heads, dim, page_tokens, width, window;
   int page_shift;  // page_tokens = 1 << page_shift; -1 where it is no power of two
   float scale;     // with log2(e): scores are powers of two
+  // For backward, null: not wanted: logs of the sums of weights, [tokens, heads]; or, of documents of one
+  // length, [documents, heads, log_length].
+  float* logs = nullptr;
+  int log_length = 0;
 
   __device__ int group() const { return heads / kv_heads; }
   // A token's page; where it lies among all tokens of all pages.
@@ -30,12 +37,16 @@ struct PagedArguments {
     return int64_t{page} * page_tokens + token % page_tokens;
   }
   __device__ int64_t row_of(int64_t place, int kv_head) const { return (place * kv_heads + kv_head) * dim; }
+  __device__ int64_t log_place(int64_t row, int head) const {
+    if (log_length == 0) return row * heads + head;
+    return (row / log_length * heads + head) * log_length + row % log_length;
+  }
   // What a head's sink adds to the sum of its weights, whose largest is that of `largest`.
   __device__ float sink(int head, float largest) const {
     if (sinks == nullptr) return 0;
     const float value = wide_sinks ? static_cast<const float*>(sinks)[head]
                                    : widen(static_cast<const __nv_bfloat16*>(sinks)[head]);
-    return exp2f(value * kLog2E - largest);
+    return exp2f(__fsub_rn(__fmul_rn(value, kLog2E), largest));
   }
 };
 
@@ -43,9 +54,13 @@ struct PagedArguments {
 // of `splits` of all that the token sees, of which number `first` among the items is the first.
 struct alignas(16) PagedItem {
   int sequence, row, begin, end, first, splits, held, number;
+
+  __device__ bool leaves_out(int position, int window) const {
+    return position >= end || (window > 0 && held - position >= window);
+  }
 };
 // Some new tokens of a sequence that gets several: `rows` from `row` of q on, at positions from `position`
-// on.
+// on. Without pages: of a document whose keys begin at `first_key`.
 struct alignas(16) PagedTile {
   int sequence, row, position, rows;
 };
@@ -68,6 +83,19 @@ struct PagedPlan {
     return reinterpret_cast<const Entry*>(memory + sizeof(Count))[index];
   }
 };
+
+// `plan` in the memory that kernels read, and again whenever work with it is repeated; `memory` keeps it.
+template <class Entry, class F>
+PagedPlan<Entry> bring_plan(const std::string& name, int64_t most, F plan, Device device, Tensor& memory) {
+  memory = from_host(name, {PagedPlan<Entry>::bytes(most)}, DType::kU8, device, [=](std::byte* to) {
+    const std::vector<Entry> entries = plan();
+    invariant(std::ssize(entries) <= most, "a plan of attention that has no room");
+    const typename PagedPlan<Entry>::Count count{static_cast<int>(entries.size()), {}};
+    std::memcpy(to, &count, sizeof(count));
+    std::memcpy(to + sizeof(count), entries.data(), entries.size() * sizeof(Entry));
+  });
+  return {static_cast<const std::byte*>(memory.raw()), static_cast<int>(most)};
+}
 
 // What items leave for each other, float32.
 struct PagedWorkspace {

@@ -5,9 +5,8 @@
 // a sequence, always in their order; how it is split depends on its length alone. So a sequence's results have the same
 // bits whatever others are beside it. (One kernel that merges by its last arrival is slower: each arrival waits until all
 // memory of its warp is seen everywhere, also the tiles that are on their way.)
-#include "backends/cuda/paged_attention.h"
+#include "backends/cuda/attention_order.h"
 #include "backends/gpu/dependent_launch.h"
-#include "backends/gpu/matrix_products.h"
 
 namespace temper::backends {
 namespace {
@@ -137,31 +136,39 @@ class Asker {
 
 // What the splits of a sequence's heads give together: a warp for each head.
 constexpr int kMergeWarps = 8;
+template <int kDim>
 __global__ void __launch_bounds__(kMergeWarps * 32) merge(const __grid_constant__ PagedArguments a,
                                                           const __grid_constant__ Units units) {
+  constexpr int kPairs = kDim / 64;  // of a lane
   wait_for_inputs();
   if (static_cast<int>(blockIdx.x) >= units.items.entries()) return;
   const PagedItem item = read_item(units, blockIdx.x);
   const int head = blockIdx.y * kMergeWarps + threadIdx.x / 32;
   if (item.number != item.first || item.splits == 1 || head >= a.heads) return;
-  // A lane for each split: there are at most kMostPagedSplits.
-  const bool there = lane() < item.splits;
-  const float* const own = units.stats + (int64_t{item.first + lane()} * a.heads + head) * 2;
-  const float score = there ? own[0] : kNoPagedScore, largest = warp_max(score);
-  const float factor = there ? power_of_2(score - largest) : 0.f;
-  const float share = factor / (warp_sum(there ? factor * own[1] : 0.f) + a.sink(head, largest));
-  for (int base = 0; base < a.dim; base += 64) {
-    const int d = base + lane() * 2;
-    float2 total = {0, 0};
+  float largest = kNoPagedScore, sum = 0;
+  float2 totals[kPairs] = {};
 #pragma unroll 4
-    for (int s = 0; s < item.splits; ++s) {
-      const float weight = __shfl_sync(0xffffffffu, share, s);
-      const float* const from = units.partial + (int64_t{item.first + s} * a.heads + head) * a.dim + d;
-      const float2 values = d < a.dim ? *reinterpret_cast<const float2*>(from) : float2{0, 0};
-      total.x += weight * values.x;
-      total.y += weight * values.y;
+  for (int s = 0; s < item.splits; ++s) {
+    const int64_t split = int64_t{item.first + s} * a.heads + head;
+    const float2 stats = *reinterpret_cast<const float2*>(units.stats + split * 2);
+    float2 own[kPairs];
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+      const int d = p * 64 + lane() * 2;
+      own[p] = d < a.dim ? *reinterpret_cast<const float2*>(units.partial + split * a.dim + d) : float2{0, 0};
     }
-    if (d < a.dim) store_pair(a.y + (int64_t{item.row} * a.heads + head) * a.dim + d, total.x, total.y);
+    const Fold fold = Fold::of(largest, stats.x);
+    sum = fold(sum, stats.y);
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) totals[p] = {fold(totals[p].x, own[p].x), fold(totals[p].y, own[p].y)};
+  }
+  const float share = ordered_share(sum, a.sink(head, largest));
+#pragma unroll
+  for (int p = 0; p < kPairs; ++p) {
+    const int d = p * 64 + lane() * 2;
+    if (d < a.dim)
+      store_pair(a.y + (int64_t{item.row} * a.heads + head) * a.dim + d, __fmul_rn(totals[p].x, share),
+                 __fmul_rn(totals[p].y, share));
   }
 }
 
@@ -220,11 +227,11 @@ __global__ void __launch_bounds__(kMostWarps * 32) attend(const __grid_constant_
       }
       float weights[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) weights[i] = (scores[0][i] + scores[1][i]) * a.scale;
-      if (position + kTokens > item.end)
+      for (int i = 0; i < 4; ++i) weights[i] = ordered_score(scores[0][i], scores[1][i], a.scale);
+      if (position + kTokens > item.end || item.leaves_out(position, a.window))
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          if (position + sum_row(i) >= item.end) weights[i] = kNoPagedScore;
+          if (item.leaves_out(position + sum_row(i), a.window)) weights[i] = -INFINITY;
       float most[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) most[h] = fmaxf(largest[h], fmaxf(weights[h], weights[h + 2]));
@@ -235,19 +242,19 @@ __global__ void __launch_bounds__(kMostWarps * 32) attend(const __grid_constant_
       if (__any_sync(0xffffffffu, most[0] > largest[0] || most[1] > largest[1]))
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          const float shrink = power_of_2(largest[h] - most[h]);
+          const float shrink = ordered_weight(largest[h], most[h]);
           largest[h] = most[h];
-          sums[h] *= shrink;
+          sums[h] = __fmul_rn(sums[h], shrink);
 #pragma unroll
           for (int k = 0; k < kSteps; ++k) {
-            y[k][h] *= shrink;
-            y[k][h + 2] *= shrink;
+            y[k][h] = __fmul_rn(y[k][h], shrink);
+            y[k][h + 2] = __fmul_rn(y[k][h + 2], shrink);
           }
         }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        weights[i] = power_of_2(weights[i] - largest[i % 2]);
-        sums[i % 2] += weights[i];
+        weights[i] = ordered_weight(weights[i], largest[i % 2]);
+        sums[i % 2] = __fadd_rn(sums[i % 2], weights[i]);
       }
       const uint32_t upper = turn(pair_of(weights[0], weights[1])), lower = turn(pair_of(weights[2], weights[3]));
 #pragma unroll
@@ -260,12 +267,12 @@ __global__ void __launch_bounds__(kMostWarps * 32) attend(const __grid_constant_
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
-      for (int other = 4; other < 32; other *= 2) sums[h] += __shfl_xor_sync(0xffffffffu, sums[h], other);
+      for (int other = 4; other < 32; other *= 2) sums[h] = __fadd_rn(sums[h], __shfl_xor_sync(0xffffffffu, sums[h], other));
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int head = first_head + sum_column(h);
       if (sum_column(h) >= count) continue;
-      const float share = item.splits == 1 ? 1 / (sums[h] + a.sink(head, largest[h])) : 1;
+      const float share = item.splits == 1 ? ordered_share(sums[h], a.sink(head, largest[h])) : 1;
       const int64_t split = int64_t{item.number} * a.heads + head;
       if (item.splits > 1 && lane() < 4) {
         units.stats[split * 2] = largest[h];
@@ -277,7 +284,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) attend(const __grid_constant_
         for (int half = 0; half < 2; ++half) {
           const int column = k * 16 + sum_row(half * 2);
           if (column >= a.dim) continue;
-          const float value = y[k][h + half * 2] * share;
+          const float value = __fmul_rn(y[k][h + half * 2], share);
           if (item.splits == 1)
             a.y[(int64_t{item.row} * a.heads + head) * a.dim + column] = narrow<Brain>(value);
           else
@@ -301,7 +308,7 @@ void launch(const PagedArguments& a, const Units& units, Device device) {
   DependentLaunch{"paged_attention", device, static_cast<unsigned>(blocks), static_cast<unsigned>(warps * 32), shared}(
       attend<kDim>, a, units);
   const dim3 merges(static_cast<unsigned>(units.items.most), static_cast<unsigned>((a.heads + kMergeWarps - 1) / kMergeWarps));
-  DependentLaunch{"paged_attention", device, merges, kMergeWarps * 32}(merge, a, units);
+  DependentLaunch{"paged_attention", device, merges, kMergeWarps * 32}(merge<kDim>, a, units);
 }
 
 }  // namespace

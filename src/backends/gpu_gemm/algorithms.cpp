@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -17,12 +18,16 @@
 namespace temper::backends {
 namespace {
 
-constexpr int kSuggestions = 8;
+constexpr int kSuggestions = 8, kMostSuggestions = 24;
 constexpr int kTimedRuns = 5;
+// The library's first suggestion for so many rows says what the bits of products are that are alike. For
+// fewer it would suggest algorithms that are slow without a reduction, and of those for so many there must be
+// more to choose from.
+constexpr int64_t kRowsAlike = 128;
 // Below so many operations the choice does not matter: the first suggestion is taken.
 constexpr double kWorthMeasuring = 1e9;
 
-using Suggestions = std::array<cublasLtMatmulHeuristicResult_t, kSuggestions>;
+using Suggestions = std::array<cublasLtMatmulHeuristicResult_t, kMostSuggestions>;
 
 template <class T>
 void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t name, const T& value) {
@@ -92,6 +97,85 @@ class Stopwatch {
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
 };
 
+size_t width_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
+
+// What algorithms are tried with. What is accumulated must not be counted twice, so that tries write
+// elsewhere. Whether algorithms add up alike shows with numbers of which none is 0, which operands may be:
+// they are others then but for the largest weights, which no model has without numbers.
+class Trial {
+ public:
+  Trial(const ProductShape& shape, const ProductCall& call, cudaStream_t stream)
+      : call_(call), stream_(stream) {
+    const auto bytes = [](int64_t stride, int64_t rows, cudaDataType_t type) {
+      return static_cast<size_t>(stride * rows) * width_of(type);
+    };
+    const size_t a = bytes(shape.lda, shape.transpose_a ? shape.m : shape.k, shape.in);
+    const int64_t n = shape.alike ? std::max(shape.n, kRowsAlike) : shape.n;
+    if (shape.alike) {
+      if (a <= kLargestOwn) call_.a = own(a);
+      call_.b = own(bytes(shape.ldb, shape.transpose_b ? shape.k : n, shape.in));
+    }
+    if (shape.accumulate || n > shape.n) call_.d = own(sum_bytes_ = bytes(shape.ldd, n, shape.out));
+    fills_sums_ = shape.alike && shape.accumulate;
+    if (shape.alike)
+      for (const auto& [memory, size] : owned_) fill(memory, size);
+  }
+  ~Trial() {
+    for (const auto& [memory, size] : owned_) device::check(cudaFreeAsync(memory, stream_), "cudaFreeAsync");
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+  bool complete() const { return complete_; }
+  const ProductCall& call() const { return call_; }
+  // With the same numbers each time.
+  const ProductCall& begin() {
+    if (fills_sums_ && complete_) fill(call_.d, sum_bytes_);
+    return call_;
+  }
+
+ private:
+  static constexpr size_t kLargestOwn = size_t{256} << 20, kBlock = 2 * 65521;
+
+  void* own(size_t bytes) {
+    void* memory = nullptr;
+    if (cudaMallocAsync(&memory, bytes, stream_) != cudaSuccess) {
+      cudaGetLastError();
+      complete_ = false;
+      return memory;
+    }
+    owned_.emplace_back(memory, bytes);
+    return memory;
+  }
+
+  // Numbers from 1/2 to 2 of both signs as bfloat16, which are such as halves of a float32, too.
+  void fill(void* memory, size_t bytes) const {
+    static const std::vector<uint16_t> block = [] {
+      std::vector<uint16_t> made(kBlock / 2);
+      std::minstd_rand random;
+      for (uint16_t& each : made) {
+        const auto bits = static_cast<uint32_t>(random() >> 8);
+        each = static_cast<uint16_t>((bits & 0x80FFu) + 0x3F00u);
+      }
+      return made;
+    }();
+    auto* const to = static_cast<std::byte*>(memory);
+    size_t done = std::min(bytes, kBlock);
+    device::check(cudaMemcpyAsync(to, block.data(), done, cudaMemcpyHostToDevice, stream_),
+                  "trying products");
+    for (; done < bytes; done *= 2)
+      device::check(
+          cudaMemcpyAsync(to + done, to, std::min(done, bytes - done), cudaMemcpyDeviceToDevice, stream_),
+          "trying products");
+  }
+
+  ProductCall call_;
+  cudaStream_t stream_;
+  std::vector<std::pair<void*, size_t>> owned_;
+  size_t sum_bytes_ = 0;
+  bool complete_ = true, fills_sums_ = false;
+};
+
 // A shape's descriptors and the algorithm chosen for it.
 class Plan {
  public:
@@ -107,7 +191,13 @@ class Plan {
 
  private:
   bool take(const std::string& words, Device device);
-  int suggest(const ProductCall& call, Device device, Suggestions& found) const;
+  int suggest(const ProductCall& call, Device device, Suggestions& found, int most = kSuggestions) const;
+  ProductShape of_rows_alike() const {
+    ProductShape shape = shape_;
+    shape.n = kRowsAlike;
+    return shape;
+  }
+  std::vector<std::byte> first_rows(const ProductCall& call, Device device) const;
   void measure(const ProductCall& call, Device device, const Suggestions& suggestions, int count);
   cublasStatus_t launch(const ProductCall& call, const cublasLtMatmulAlgo_t& algorithm, Device device) const;
 
@@ -148,7 +238,7 @@ cublasStatus_t Plan::launch(const ProductCall& call, const cublasLtMatmulAlgo_t&
                            device::stream(device));
 }
 
-int Plan::suggest(const ProductCall& call, Device device, Suggestions& found) const {
+int Plan::suggest(const ProductCall& call, Device device, Suggestions& found, int most) const {
   if (shape_.bias) set(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublaslt().preference_create(&preference), "cublasLtMatmulPreferenceCreate");
@@ -157,13 +247,16 @@ int Plan::suggest(const ProductCall& call, Device device, Suggestions& found) co
           "cublasLtMatmulPreferenceSetAttribute");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspace));
+  // Parts of a sum that are added in the end are as many as fill the GPU beside so many rows.
+  if (shape_.alike)
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
   for (const auto name :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     prefer(name, shape_.alignment);
   int count = 0;
   const cublasStatus_t status = cublaslt().heuristic(cublaslt_handle(device), desc_, a_, b_, d_, d_,
-                                                     preference, kSuggestions, found.data(), &count);
+                                                     preference, most, found.data(), &count);
   cublaslt().preference_destroy(preference);
   check(status, "choosing an algorithm");
   if (count == 0) fail_resources("[cublaslt] no algorithm computes {}", shape_.key());
@@ -190,37 +283,54 @@ void Plan::choose(const ProductCall& call, Device device) {
     product_choices().refuse(where, shape_.key(), "does not run any more");
   }
   Suggestions found{};
-  const int count = suggest(call, device, found);
+  const int count = shape_.alike && shape_.n < kRowsAlike
+                        ? Plan(of_rows_alike()).suggest(call, device, found, kMostSuggestions)
+                        : suggest(call, device, found);
   algorithm_ = found[0].algo;
   const double operations =
       2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) * static_cast<double>(shape_.k);
-  if (operations < kWorthMeasuring) return;
+  if (operations < kWorthMeasuring && !shape_.alike) return;
   measure(call, device, found, count);
   product_choices().remember(where, shape_.key(), words_of(algorithm_));
+}
+
+// What a product computes, as far as kRowsAlike rows have it.
+std::vector<std::byte> Plan::first_rows(const ProductCall& call, Device device) const {
+  const size_t each = width_of(shape_.out), width = static_cast<size_t>(shape_.m) * each;
+  const auto count = static_cast<size_t>(std::min(shape_.n, kRowsAlike));
+  std::vector<std::byte> rows(width * count);
+  device::check(cudaMemcpy2DAsync(rows.data(), width, call.d, static_cast<size_t>(shape_.ldd) * each, width,
+                                  count, cudaMemcpyDeviceToHost, device::stream(device)),
+                "reading rows of a product");
+  device::check(cudaStreamSynchronize(device::stream(device)), "reading rows of a product");
+  return rows;
 }
 
 void Plan::measure(const ProductCall& call, Device device, const Suggestions& suggestions, int count) {
   const cudaStream_t stream = device::stream(device);
   Stopwatch watch(stream);
-  ProductCall trial = call;
-  void* scratch = nullptr;
-  if (shape_.accumulate) {  // what is accumulated must not be counted twice: tries write elsewhere
-    const auto bytes = static_cast<size_t>(shape_.ldd * shape_.n) * (shape_.out == CUDA_R_32F ? 4 : 2);
-    if (cudaMallocAsync(&scratch, bytes, stream) != cudaSuccess) {
-      cudaGetLastError();
-      return;  // memory is short: the first suggestion serves
-    }
-    trial.d = scratch;
+  Trial trial(shape_, call, stream);
+  std::vector<std::byte> wanted;
+  if (shape_.alike) {
+    const Plan reference(of_rows_alike());
+    Suggestions first{};
+    reference.suggest(call, device, first);
+    algorithm_ = first[0].algo;
+    if (!trial.complete()) return;
+    check(reference.launch(trial.begin(), algorithm_, device), shape_.key().c_str());
+    wanted = first_rows(trial.call(), device);
   }
+  if (!trial.complete()) return;  // memory is short: the first suggestion serves
   float best = 0;
   for (int i = 0; i < count; ++i) {
     const cublasLtMatmulHeuristicResult_t& suggestion = suggestions[static_cast<size_t>(i)];
     if (suggestion.state != CUBLAS_STATUS_SUCCESS) continue;
-    if (launch(trial, suggestion.algo, device) != CUBLAS_STATUS_SUCCESS) continue;
+    if (launch(trial.begin(), suggestion.algo, device) != CUBLAS_STATUS_SUCCESS) continue;
+    if (shape_.alike && first_rows(trial.call(), device) != wanted) continue;
     std::array<float, kTimedRuns> times{};
     for (float& time : times) {
       watch.start();
-      check(launch(trial, suggestion.algo, device), "a matrix product");
+      check(launch(trial.call(), suggestion.algo, device), "a matrix product");
       time = watch.stop();
     }
     std::sort(times.begin(), times.end());
@@ -228,15 +338,14 @@ void Plan::measure(const ProductCall& call, Device device, const Suggestions& su
     best = times[kTimedRuns / 2];
     algorithm_ = suggestion.algo;
   }
-  if (scratch != nullptr) device::check(cudaFreeAsync(scratch, stream), "cudaFreeAsync");
 }
 
 }  // namespace
 
 std::string ProductShape::key() const {
-  return fmt::format("{}x{}x{} {}{} {} {} {} {}>{} /{}{}{}", m, n, k, transpose_a ? 't' : 'n',
+  return fmt::format("{}x{}x{} {}{} {} {} {} {}>{} /{}{}{}{}", m, n, k, transpose_a ? 't' : 'n',
                      transpose_b ? 't' : 'n', lda, ldb, ldd, static_cast<int>(in), static_cast<int>(out),
-                     alignment, accumulate ? " +=" : "", bias ? " bias" : "");
+                     alignment, accumulate ? " +=" : "", bias ? " bias" : "", alike ? " alike" : "");
 }
 
 void run_product(const ProductShape& shape, const ProductCall& call, Device device) {

@@ -14,6 +14,7 @@ struct ProductShape {
   cudaDataType_t in = CUDA_R_32F, out = CUDA_R_32F;
   uint32_t alignment = 16;  // of the operands' addresses, in bytes: at most 16 matters
   bool transpose_a = false, transpose_b = false, accumulate = false, bias = false;
+  bool alike = false;  // GpuProduct::alike; rows are columns here
 
   auto operator<=>(const ProductShape&) const = default;
   std::string key() const;  // for files

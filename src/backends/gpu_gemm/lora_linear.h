@@ -38,7 +38,7 @@ void for_each_slice(const Group& group, F f) {
 }
 
 // scale · input aᵀ, in one product where the slices have one scale.
-inline Tensor low_of(const LoraLinear& op, const Group& group) {
+inline Tensor low_of(const LoraLinear& op, const Group& group, bool alike = false) {
   const Tensor low = empty_beside(op.x, group.rows, group.a.dim(0));
   if (low.numel() == 0) return low;
   const Tensor input = rows_read(op, group);
@@ -47,7 +47,8 @@ inline Tensor low_of(const LoraLinear& op, const Group& group) {
               .b = group.a.narrow(0, first, count),
               .d = low.narrow(1, first, count),
               .transpose_b = true,
-              .scale = scale});
+              .scale = scale,
+              .alike = alike});
   };
   const float scale = group.slices[0].scale;
   if (std::all_of(group.slices.begin(), group.slices.end(),
@@ -78,6 +79,27 @@ LoraLinear::Output forward(const LoraLinear& op) {
     });
   }
   (few ? add_updates : Products::multiply)(product);
+  return out;
+}
+
+inline LoraLinear::Output forward_alike(const LoraLinear& op) {
+  LoraLinear::Output out;
+  out.y = empty_beside(op.x, op.x.dim(0), op.weight.dim(0));
+  multiply({.a = op.x, .b = op.weight, .d = out.y, .transpose_b = true, .bias = op.bias, .alike = true});
+  for (const Group& group : op.groups) {
+    const Tensor& low = out.low.emplace_back(low_of(op, group, true));
+    const Tensor y = out.y.narrow(0, group.row, group.rows);
+    for_each_slice(group, [&](size_t s, int64_t first, int64_t rank) {
+      const auto& slice = group.slices[s];
+      if (slice.b.numel() > 0)
+        multiply({.a = low.narrow(1, first, rank),
+                  .b = slice.b,
+                  .d = y.narrow(1, slice.column, slice.b.dim(0)),
+                  .transpose_b = true,
+                  .accumulate = true,
+                  .alike = true});
+    });
+  }
   return out;
 }
 
@@ -163,6 +185,17 @@ ops::Kernel<ops::LoraLinear> lora_linear_by(ops::Refusal (*accepts)(const ops::L
           .backward = lora::backward<Products>,
           .traits = {.reads_codes = are_few_rows, .swiglu = Products::kTakeSwiglu},
           .outline = {lora::forward<Products>, lora::backward<Products>}};
+}
+
+template <class Products>
+ops::Kernel<ops::LoraLinear> invariant_lora_linear_by(
+    ops::Refusal (*accepts)(const ops::LoraLinear::Signature&, const HardwareFacts&)) {
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = lora::forward_alike,
+          .backward = lora::backward<Products>,
+          .batch_invariant = true,
+          .outline = {lora::forward_alike, lora::backward<Products>}};
 }
 
 }  // namespace temper::backends

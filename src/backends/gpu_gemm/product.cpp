@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "backends/gpu_gemm/algorithms.h"
+#include "backends/gpu_gemm/few_columns.h"
 #include "device/cuda/stream.h"
 
 namespace temper::backends {
@@ -31,6 +32,7 @@ ProductShape shape_of(const GpuProduct& p) {
   shape.out = type_of(p.d.dtype());
   shape.accumulate = p.accumulate;
   shape.bias = p.bias.defined();
+  shape.alike = p.alike;
   uintptr_t addresses = 16;
   for (const Tensor* tensor : {&p.a, &p.b, &p.d}) addresses |= reinterpret_cast<uintptr_t>(tensor->raw());
   shape.alignment = 1u << std::countr_zero(addresses);
@@ -47,6 +49,10 @@ void multiply(const GpuProduct& p) {
     return;
   }
   const Device device = p.d.device();
+  if (p.alike && has_few_columns(p)) {
+    if (!only_counts(device)) multiply_few_columns(p);
+    return;
+  }
   // The one stream orders the products, so they can share one workspace.
   const Tensor workspace =
       Tensor::empty({kProductWorkspace + kWorkspaceAlign}, DType::kU8, MemoryTag::kWorkspace, device);

@@ -15,6 +15,8 @@ struct GpuProduct {
   bool accumulate = false;
   Tensor bias = {};  // [n], d's dtype, or undefined
   float scale = 1;
+  // Each row of d has the bits that it has beside any other rows, and however many there are.
+  bool alike = false;
 };
 void multiply(const GpuProduct& product);
 inline constexpr int64_t kProductWorkspace = 64 << 20;  // bytes

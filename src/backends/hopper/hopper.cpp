@@ -8,6 +8,7 @@ void register_hopper() {
   if (ops::kernels<ops::Attention>().find("cudnn") != nullptr)
     ops::kernels<ops::Attention>().add_before("cudnn", "hopper", hopper::attention_kernel());
   ops::kernels<ops::LoraLinear>().add_before("cublaslt", "hopper", hopper::lora_linear_kernel());
+  ops::kernels<ops::LoraLinear>().add("hopper_invariant", hopper::invariant_lora_linear_kernel());
   ops::kernels<ops::ExpertLinear>().add_before("cuda", "hopper", hopper::expert_linear_kernel());
   ops::kernels<ops::LoraMoeExperts>().add_before("cuda", "hopper", hopper::lora_moe_experts_kernel());
   ops::kernels<ops::MoeExperts>().add_before("cuda", "hopper", hopper::moe_experts_kernel());

@@ -14,6 +14,7 @@ ops::Kernel<ops::Attention> attention_kernel();
 // For compute capability 9.0 and bfloat16, by kernels of our own: the base's products, with the updates as
 // more of the same sums, and an adapter's gradients from one reading of dy; what is left by cuBLASLt.
 ops::Kernel<ops::LoraLinear> lora_linear_kernel();
+ops::Kernel<ops::LoraLinear> invariant_lora_linear_kernel();
 
 // For compute capability 9.0 and bfloat16, by kernels of our own: one launch a product for all experts.
 ops::Kernel<ops::MoeExperts> moe_experts_kernel();

@@ -23,8 +23,17 @@ ops::Refusal accepts_hopper(const ops::LoraLinear::Signature& s, const HardwareF
   return refuse_without_cublaslt(facts);
 }
 
+// What products and gradients of others are, these leave to the library.
+ops::Refusal accepts_any_size(const ops::LoraLinear::Signature& s, const HardwareFacts& facts) {
+  return accepts_hopper({.dtype = s.dtype}, facts);
+}
+
 }  // namespace
 
 ops::Kernel<ops::LoraLinear> lora_linear_kernel() { return lora_linear_by<ByHopper>(accepts_hopper); }
+
+ops::Kernel<ops::LoraLinear> invariant_lora_linear_kernel() {
+  return invariant_lora_linear_by<ByHopper>(accepts_any_size);
+}
 
 }  // namespace temper::backends::hopper

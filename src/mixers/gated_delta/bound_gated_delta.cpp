@@ -229,17 +229,9 @@ class BoundGatedDelta : public layers::BoundMixer {
     if (!states.defined())
       states = Tensor::zeros({documents.count(), c_.heads, c_.key_dim, c_.value_dim}, DType::kF32,
                              MemoryTag::kActivations, q.device());
-    const Tensor y = Tensor::empty(v.shape(), v.dtype(), MemoryTag::kActivations, q.device());
-    for (int64_t d = 0; d < documents.count(); ++d) {
-      const Tensor state = states.narrow(0, d, 1);
-      if (const int64_t before = documents.continues(d); before >= 0)
-        state.copy_from(states.narrow(0, before, 1));
-      for (int64_t t = documents.start(d); t < documents.start(d + 1); ++t)
-        y.narrow(0, t, 1).copy_from(ops::recurrent_gated_delta_rule(
-            step_, {q.narrow(0, t, 1), k.narrow(0, t, 1), v.narrow(0, t, 1), gates.g.value.narrow(0, t, 1),
-                    gates.beta.value.narrow(0, t, 1), state, scale_}));
-    }
-    return y;
+    ops::RecurrentGatedDeltaRule op{q, k, v, gates.g.value, gates.beta.value, states, scale_};
+    op.documents = documents;
+    return ops::recurrent_gated_delta_rule(step_, op);
   }
 
   // One token of each sequence.

@@ -127,8 +127,12 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
 Tensor recurrent_gated_delta_rule(Bound<RecurrentGatedDeltaRule> bound, const RecurrentGatedDeltaRule& op) {
   check_heads(op);
   check_state(RecurrentGatedDeltaRule::kName, "state", op.state,
-              op.slots.defined() ? op.state.dim(0) : op.q.dim(0), op.k, op.v);
+              op.slots.defined() ? op.state.dim(0) : op.sequences(), op.k, op.v);
   check_slots(RecurrentGatedDeltaRule::kName, op.slots, op.q.dim(0), op.state);
+  if (op.by_documents()) {
+    check_documents(RecurrentGatedDeltaRule::kName, op.documents, op.q.dim(0));
+    invariant(!op.slots.defined(), "documents have no slots");
+  }
   check_gates(RecurrentGatedDeltaRule::kName, op.g, op.beta);
   const auto& kernel = *bound;
   return told(RecurrentGatedDeltaRule::kName, Tensor(),

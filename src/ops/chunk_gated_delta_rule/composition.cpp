@@ -114,9 +114,12 @@ Tensor compose_recurrent_gated_delta_rule(const RecurrentGatedDeltaRule& op) {
   const auto input = [&](const Tensor& x) { return tape.constant(x); };
   const SlotRows states(op.state, op.slots);
   ChunkGatedDeltaRule step;
-  std::vector<int32_t> starts;
-  for (int64_t s = 0; s <= op.q.dim(0); ++s) starts.push_back(static_cast<int32_t>(s));
-  step.documents.starts = Tensor::from(starts);
+  step.documents = op.documents;
+  if (!op.by_documents()) {
+    std::vector<int32_t> starts;
+    for (int64_t s = 0; s <= op.q.dim(0); ++s) starts.push_back(static_cast<int32_t>(s));
+    step.documents.starts = Tensor::from(starts);
+  }
   step.scale = op.scale;
   step.norms = op.norms;
   step.eps = op.eps;

@@ -54,6 +54,41 @@ TEST(RecurrentGatedDeltaRule, EveryKernelAgrees) {
   check_step({.lengths = {1, 1, 1}, .key_heads = 2, .heads = 6, .fused = true}, true);
 }
 
+// Several tokens of each sequence have the bits of as many steps, where one continues another, too.
+TEST(RecurrentGatedDeltaRule, DocumentsAreTakenStepByStep) {
+  const std::vector<int32_t> lengths{5, 0, 3, 40, 1}, before{-1, -1, 0, -1, 0};
+  for (const auto& [key_dim, value_dim] : {std::pair<int64_t, int64_t>{32, 64}, {128, 128}, {7, 4}}) {
+    DeltaSetup s{.lengths = lengths, .key_heads = 2, .heads = 4, .key_dim = key_dim, .value_dim = value_dim};
+    s.initial = true;
+    s.continued = before;
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      for (const BoundKernel& kernel :
+           bind_everywhere<RecurrentGatedDeltaRule>({dtype, s.key_heads, s.heads, key_dim, value_dim})) {
+        SCOPED_TRACE(fmt::format("{}, {}, {} x {}", kernel.provider, to_string(dtype), key_dim, value_dim));
+        std::vector<Tensor> all;
+        for (const Input& input : delta_inputs(s))
+          all.push_back(
+              tensor_of(input.values, input.shape, all.size() < 3 ? dtype : DType::kF32).on(kernel.device));
+        const Tensor state = all[5].clone(), expected_state = all[5].clone();
+        RecurrentGatedDeltaRule op{all[0], all[1], all[2], all[3], all[4], state, s.scale, s.norms};
+        op.documents = s.op().documents;
+        const Tensor y = recurrent_gated_delta_rule(kernel.ops, op);
+        for (int64_t d = 0; d < op.documents.count(); ++d) {
+          const Tensor own = expected_state.narrow(0, d, 1);
+          if (before[static_cast<size_t>(d)] >= 0)
+            own.copy_from(expected_state.narrow(0, before[static_cast<size_t>(d)], 1));
+          for (int64_t t = op.documents.start(d); t < op.documents.start(d + 1); ++t) {
+            const auto row = [&](size_t i) { return all[i].narrow(0, t, 1); };
+            const Tensor one = recurrent_gated_delta_rule(
+                kernel.ops, {row(0), row(1), row(2), row(3), row(4), own, s.scale, s.norms});
+            EXPECT_EQ(values_of(y.narrow(0, t, 1)), values_of(one)) << t;
+          }
+        }
+        EXPECT_EQ(values_of(state), values_of(expected_state));
+      }
+  }
+}
+
 // Steps of decoding and one pass over all tokens have the same float32 state, and results of the same
 // roundings, on the CPU.
 TEST(RecurrentGatedDeltaRule, ThirtyThousandStepsAreOnePass) {

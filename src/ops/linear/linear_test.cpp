@@ -56,6 +56,37 @@ TEST(Linear, EveryKernelAgreesOnLargerSizes) {
   check({65, 513, 129}, true, Role::kParameter);
 }
 
+// A row's result has the same bits whatever rows are beside it, and however many, for kernels that say so.
+TEST(Linear, RowsDoNotDependOnOneAnother) {
+  constexpr int64_t kRows = 600;
+  int tested = 0;
+  for (const auto& [in, out] : {std::pair<int64_t, int64_t>{3072, 512}, {1024, 2048}, {65, 33}})
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      for (const BoundKernel& kernel : bind_everywhere<Linear>({dtype, in, out, true})) {
+        if (!kernel.ops.at<Linear>("").batch_invariant) continue;
+        ++tested;
+        SCOPED_TRACE(fmt::format("{}, {}, {} to {}", kernel.provider, to_string(dtype), in, out));
+        const auto there = [&](uint64_t seed, const Shape& shape) {
+          return tensor_of(normal(seed, shape), shape, dtype).on(kernel.device);
+        };
+        const Tensor x = there(1, {kRows, in}), weight = there(2, {out, in}), bias = there(3, {out});
+        const auto run = [&](int64_t first, int64_t count) {
+          Tape tape(false);
+          const auto constant = [&](const Tensor& tensor) { return tape.constant(tensor); };
+          return values_of(
+              linear(tape, kernel.ops, constant(x.narrow(0, first, count)), constant(weight), constant(bias))
+                  .value);
+        };
+        const Doubles all = run(0, kRows);
+        for (const int64_t count : {1, 2, 5, 16, 17, 64, 100, 127, 128, 129, 300})
+          for (const int64_t first : {0, 3, 300}) {
+            const auto begin = all.begin() + first * out;
+            EXPECT_EQ(run(first, count), Doubles(begin, begin + count * out)) << first << ", " << count;
+          }
+      }
+  if (tested == 0) GTEST_SKIP() << "no kernel here says so";
+}
+
 TEST(Linear, FewRows) {
   for (const Sizes& n :
        {Sizes{1, 8, 3}, {1, 512, 100}, {2, 264, 33}, {3, 16, 5}, {4, 1032, 40}, {5, 520, 17}})

@@ -177,6 +177,46 @@ TEST(LoraLinear, EveryKernelAgreesOnManyAdapters) {
         {300, 70, 270, true, {{0, 140, {{0, 130, 8, 2}, {130, 140, 16, 1}}}, {150, 150, {{0, 270, 4, 2}}}}});
 }
 
+// A row's result has the same bits whatever rows are beside it, and however many, for kernels that say so.
+TEST(LoraLinear, RowsDoNotDependOnOneAnother) {
+  constexpr int64_t kRows = 400, kIn = 1024, kOut = 768, kRank = 16;
+  int tested = 0;
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const BoundKernel& kernel : bind_everywhere<LoraLinear>({dtype, kIn, kOut, false})) {
+      if (!kernel.ops.at<LoraLinear>("").batch_invariant) continue;
+      ++tested;
+      SCOPED_TRACE(kernel.provider);
+      const auto there = [&](uint64_t seed, const Shape& shape) {
+        return tensor_of(normal(seed, shape, 0.5), shape, dtype).on(kernel.device);
+      };
+      const Tensor x = there(1, {kRows, kIn}), weight = there(2, {kOut, kIn}), a = there(3, {2 * kRank, kIn}),
+                   first_b = there(4, {512, kRank}), second_b = there(5, {256, kRank});
+      // The rows of an adapter behind `before` rows of none.
+      const auto run = [&](int64_t first, int64_t count, int64_t before) {
+        Tape tape(false);
+        const Var input = tape.constant(x.narrow(0, first - before, before + count));
+        const LoraGroup<Var> group{before,
+                                   count,
+                                   {},
+                                   tape.constant(a),
+                                   {{0, tape.constant(first_b), 2}, {512, tape.constant(second_b), 2}}};
+        const Doubles all =
+            values_of(lora_linear(tape, kernel.ops, input, tape.constant(weight), {}, {group}).value);
+        return Doubles(all.begin() + before * kOut, all.end());
+      };
+      const Doubles all = run(0, kRows, 0);
+      for (const int64_t count : {1, 5, 17, 64, 127, 128, 129, 200})
+        for (const int64_t first : {0, 3, 200}) {
+          const auto begin = all.begin() + first * kOut;
+          const Doubles expected(begin, begin + count * kOut);
+          EXPECT_EQ(run(first, count, 0) == expected, true) << first << ", " << count;
+          EXPECT_EQ(run(first, count, std::min<int64_t>(first, 3)) == expected, true)
+              << first << ", " << count;
+        }
+    }
+  if (tested == 0) GTEST_SKIP() << "no kernel here says so";
+}
+
 // Sizes that fill a GPU with tiles of its kernels, forward and backward; other hardware has seen its own
 // above.
 TEST(LoraLinear, EveryKernelAgreesOnTheTilesOfAGpu) {

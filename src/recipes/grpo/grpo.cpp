@@ -36,9 +36,9 @@ Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& mode
 // Both ways of computing a token add up alike with these, whatever is beside it.
 ops::FieldValues kernels(const RunConfig& config, bool needed) {
   const std::optional<bool> written = grpo_keys(config).batch_invariant;
-  const bool can = config.device == "cpu" && config.model.dtype == DType::kF32;
-  if (needed ? !written.value_or(false) : written.has_value() || !can) return {};
-  return rollout::batch_invariant_fields();
+  // By itself where it costs next to nothing.
+  if (needed ? !written.value_or(false) : written.has_value() || config.device != "cpu") return {};
+  return rollout::batch_invariant_fields(config.device, config.model.dtype);
 }
 
 RolloutWish rollouts(const RunConfig& config) {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoints/hf_folder.h"
+#include "rollout/batch_invariant.h"
 
 namespace temper::recipes {
 
@@ -74,8 +75,8 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
        "optimizer's state, which is copied to the CPU's memory and back each time. Of use on GPUs.")
       .changeable();
   s.field("batch_invariant", c.batch_invariant,
-          "Kernels by which log-probabilities of rollouts and training are equal to the last bit. Omitted: "
-          "where the hardware has them.");
+          "Kernels by which log-probabilities of rollouts and training are equal to the last bit: float32 on "
+          "the CPU, bfloat16 on GPUs. Omitted: on the CPU alone.");
   s.group("rollout_parallel", c.rollout_parallel,
           "How rollouts divide the model between the ranks, where that is another way than training's: they "
           "have a copy of the weights then. Omitted: as training does.")
@@ -255,10 +256,12 @@ void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
         "[grpo.max_new_tokens] is {}, but data.max_length, {}, has room for prompt and answer together; "
         "raise it",
         c.max_new_tokens, config.data.max_length);
-  if (c.batch_invariant.value_or(false) && (config.device != "cpu" || config.model.dtype != DType::kF32))
+  if (c.batch_invariant.value_or(false) &&
+      rollout::batch_invariant_fields(config.device, config.model.dtype).empty())
     fail(
-        "[grpo.batch_invariant] is true, but such kernels compute float32 on the CPU, and this run {} on {}; "
-        "leave it out",
+        "[grpo.batch_invariant] is true, but such kernels compute float32 on the CPU and bfloat16 on GPUs, "
+        "and "
+        "this run {} on {}; leave it out",
         to_string(config.model.dtype), config.device);
   const bool quantizes = config.quantize.to_options().any();
   if (c.rollout_parallel.any() && (config.model.base_dtype || quantizes))

@@ -9,6 +9,7 @@
 #include "primitives/fake_quantized.h"
 #include "quant/groups.h"
 #include "quant/number_format.h"
+#include "tests/support/made_up_amax.h"
 #include "tests/support/tiny_model.h"
 
 #include <gtest/gtest.h>
@@ -61,18 +62,7 @@ Tensor scaled_values(const Model& model, const Quantizer& each) {
 }
 
 std::unique_ptr<Model> model_of(const char* type, const QuantizeOptions& options) {
-  auto model = tiny_model({.type = type,
-                           .quantize = options,
-                           .sizes = {{"vocab_size", 16},
-                                     {"hidden_size", 128},
-                                     {"num_hidden_layers", 1},
-                                     {"num_attention_heads", 4},
-                                     {"num_key_value_heads", 2},
-                                     {"head_dim", 64},
-                                     {"intermediate_size", 256},
-                                     {"moe_intermediate_size", 128},
-                                     {"num_experts", 3},
-                                     {"num_experts_per_tok", 2}}});
+  auto model = tiny_model({.type = type, .quantize = options, .sizes = few_to_export()});
   auto& parameters = model->decoder.parameters();
   for (const WeightSpec& spec : parameters.table().specs()) {
     int64_t row = 0;

@@ -60,18 +60,7 @@ class MergedQuantized : public testing::Test {
  protected:
   // A quantized folder, an adapter of it, and both merged, in numbers and in codes.
   void make(const char* type, const QuantizeOptions& quantize, const LoraConfig& lora) {
-    const TinyModel tiny{.type = type,
-                         .quantize = quantize,
-                         .sizes = {{"vocab_size", 16},
-                                   {"hidden_size", 128},
-                                   {"num_hidden_layers", 1},
-                                   {"num_attention_heads", 4},
-                                   {"num_key_value_heads", 2},
-                                   {"head_dim", 64},
-                                   {"intermediate_size", 256},
-                                   {"moe_intermediate_size", 128},
-                                   {"num_experts", 3},
-                                   {"num_experts_per_tok", 2}}};
+    const TinyModel tiny{.type = type, .quantize = quantize, .sizes = few_to_export()};
     const auto model = tiny_model(tiny);
     set_made_up_amax(*model);
     export_model(*model, out_ / "base", "", form_);

@@ -29,18 +29,23 @@ inline void set_made_up_amax(models::Model& model) {
   model.decoder.quantizers().set_ready();
 }
 
-// A model whose columns blocks and words of every format divide, with these.
+// Sizes of a layer whose columns blocks and words of every format divide.
+inline std::vector<std::pair<const char*, Json>> sizes_to_export(int64_t head_dim = 64) {
+  return {{"hidden_size", 128},          {"num_hidden_layers", 1}, {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},    {"head_dim", head_dim},   {"intermediate_size", 256},
+          {"moe_intermediate_size", 128}};
+}
+// With few words, and in mixtures with three experts, of which a token has two.
+inline std::vector<std::pair<const char*, Json>> few_to_export() {
+  auto sizes = sizes_to_export();
+  sizes.insert(sizes.end(), {{"vocab_size", 16}, {"num_experts", 3}, {"num_experts_per_tok", 2}});
+  return sizes;
+}
+
+// A model of these sizes, with made-up ranges.
 inline std::unique_ptr<models::Model> model_to_export(const layers::QuantizeOptions& options,
                                                       const char* type = "qwen3", int64_t head_dim = 64) {
-  auto model = tiny_model({.type = type,
-                           .quantize = options,
-                           .sizes = {{"hidden_size", 128},
-                                     {"num_hidden_layers", 1},
-                                     {"num_attention_heads", 4},
-                                     {"num_key_value_heads", 2},
-                                     {"head_dim", head_dim},
-                                     {"intermediate_size", 256},
-                                     {"moe_intermediate_size", 128}}});
+  auto model = tiny_model({.type = type, .quantize = options, .sizes = sizes_to_export(head_dim)});
   set_made_up_amax(*model);
   return model;
 }

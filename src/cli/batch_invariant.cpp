@@ -13,6 +13,9 @@ std::unique_ptr<models::Model> load_batch_invariant(const std::string& folder,
   const ops::FieldValues fields = rollout::batch_invariant_fields(arguments.device, *dtype);
   if (fields.empty()) {
     const bool cpu = arguments.device == "cpu";
+    if (!cpu && !arguments.device.starts_with("cuda"))
+      fail("[--batch-invariant] kernels for it are there for CPUs and NVIDIA GPUs, not for {}",
+           arguments.device);
     fail("[--batch-invariant] computes in {} on {}, and {} is {}; write --dtype {}",
          cpu ? "float32" : "bfloat16", arguments.device, arguments.dtype.empty() ? "the model" : "--dtype",
          to_string(*dtype), cpu ? "float32" : "bfloat16");

@@ -117,6 +117,8 @@ TEST_F(Cli, BatchNamesRowsThatCannotBeAnswered) {
   expect_refused(
       command(folder(), "bf16.jsonl", "--dtype bfloat16"), 2,
       "[--batch-invariant] computes in float32 on cpu, and --dtype is bfloat16; write --dtype float32");
+  expect_refused(command(folder(), "elsewhere.jsonl", "--device npu"), 2,
+                 "[--batch-invariant] kernels for it are there for CPUs and NVIDIA GPUs, not for npu");
 }
 
 }  // namespace

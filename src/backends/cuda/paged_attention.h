@@ -60,7 +60,7 @@ struct alignas(16) PagedItem {
   }
 };
 // Some new tokens of a sequence that gets several: `rows` from `row` of q on, at positions from `position`
-// on. Without pages: of a document whose keys begin at `first_key`.
+// on. Without pages `sequence` is where the keys of their document begin.
 struct alignas(16) PagedTile {
   int sequence, row, position, rows;
 };

@@ -68,13 +68,14 @@ namespace {
 using ops::RecurrentGatedDeltaRule;
 HWY_EXPORT(step);
 
-constexpr int64_t kSmallTask = 1 << 14;  // elements of states
+constexpr int64_t kSmallTask = 1 << 14;  // elements of states, in all steps
 
 // Calls f(sequence, head, memory of step) for all of them.
 template <class F>
 void for_each_head(const RecurrentGatedDeltaRule& op, F f) {
-  const int64_t heads = op.v.dim(1), size = op.q.dim(2) * op.v.dim(2);
-  parallel_ranges(op.sequences() * heads, std::max<int64_t>(1, kSmallTask / size),
+  const int64_t heads = op.v.dim(1), steps = op.v.dim(0) / std::max<int64_t>(1, op.sequences()),
+                each = op.q.dim(2) * op.v.dim(2) * std::max<int64_t>(1, steps);
+  parallel_ranges(op.sequences() * heads, std::max<int64_t>(1, kSmallTask / each),
                   [&](int64_t begin, int64_t end) {
                     std::vector<float> memory(static_cast<size_t>(2 * (op.q.dim(2) + op.v.dim(2))));
                     for (int64_t i = begin; i < end; ++i) f(i / heads, i % heads, memory.data());

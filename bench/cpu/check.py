@@ -5,8 +5,8 @@ below half of that.
     make bench-check
 
 A step's `peak_fraction` (metrics.jsonl) is its floating-point operations per second as a part of the peak that the
-program measures in the same run: of matrix multiplications or of multiply-adds in registers, whichever is more. The
-median of a run's settled steps counts, and the best of three runs, since what else a machine does only slows one down.
+program measures in the same run, of multiply-adds in registers. The median of a run's settled steps counts, and the best
+of three runs, since what else a machine does only slows one down.
 The demo's model is small (hidden size 128): what this guards against is a step that runs on one core or waits."""
 import argparse
 import json

@@ -22,7 +22,7 @@ void register_onednn() {
   ops::kernels<ops::MoeExperts>().add("onednn", moe_experts_kernel());
   ops::kernels<ops::PagedAttention>().add("onednn", paged_attention_kernel());
   ops::kernels<ops::PagedAttention>().add("onednn_invariant", invariant_paged_attention_kernel());
-  registry<PeakProbe>().add("onednn", onednn_matmul_peak);
+  registry<PeakProbe>().add("onednn", {PeakProbe::Kind::kProducts, onednn_matmul_peak});
 }
 
 }  // namespace temper::backends

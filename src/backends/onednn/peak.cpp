@@ -9,7 +9,6 @@
 namespace temper::backends {
 namespace {
 
-// The best of several runs: whatever else the machine does can only slow one down.
 double measure(DType dtype, int threads) {
   const int64_t m = 1024, n = 512 * std::max(threads, 2), k = 1024;  // two tiles for each thread
   const Tensor a = Tensor::zeros({m, k}, dtype, MemoryTag::kWorkspace);
@@ -17,20 +16,16 @@ double measure(DType dtype, int threads) {
   const Tensor c = Tensor::empty({m, n}, dtype, MemoryTag::kWorkspace);
   const Product product{.a = rows_of(a), .b = transpose_of(b), .m = m, .n = n, .k = k, .c = c, .bias = {}};
   multiply(product);  // touches memory and compiles
-  double best = 0;
-  for (const double start = seconds_now(); seconds_now() - start < 0.25;) {
+  return best_of_runs(16, [&] {
     const double before = seconds_now();
     multiply(product);
-    best = std::max(best, 2.0 * static_cast<double>(m * n * k) / (seconds_now() - before));
-  }
-  return best;
+    return 2.0 * static_cast<double>(m * n * k) / (seconds_now() - before);
+  });
 }
 
 }  // namespace
 
 double onednn_matmul_peak(DType dtype, int threads) {
-  if (dtype != DType::kF32 && dtype != DType::kBF16)
-    fail("[peak] dtype is {}, needs float32 or bfloat16", to_string(dtype));
   const int before = num_threads();
   set_num_threads(threads);
   const double peak = measure(dtype, threads);

@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <numeric>
 
 #include "backends/peak.h"
 #include "backends/simd/simd.h"
@@ -50,22 +50,18 @@ HWY_EXPORT(multiply_in_registers);
 
 double register_peak(DType dtype, int threads) {
   if (dtype == DType::kBF16 && detect_cpu().native_bf16) return 0;  // another unit's
-  constexpr double kSeconds = 0.1;
   const int before = num_threads();
   set_num_threads(threads);
   std::vector<float> sums(static_cast<size_t>(threads) * 16);
-  double best = 0;
-  for (const double start = seconds_now(); seconds_now() < start + kSeconds;) {
+  const double best = best_of_runs(96, [&] {
     std::vector<double> done(static_cast<size_t>(threads));
     const double begun = seconds_now();
     parallel_for(threads, [&](int64_t i) {
       const auto at = static_cast<size_t>(i);
       done[at] = HWY_DYNAMIC_DISPATCH(multiply_in_registers)(1 << 18, &sums[at * 16]);
     });
-    double all = 0;
-    for (const double flops : done) all += flops;
-    best = std::max(best, all / (seconds_now() - begun));
-  }
+    return std::accumulate(done.begin(), done.end(), 0.0) / (seconds_now() - begun);
+  });
   set_num_threads(before);
   return best;
 }

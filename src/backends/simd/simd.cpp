@@ -24,7 +24,7 @@ void register_simd() {
   ops::kernels<ops::RmsNormGated>().add("simd", rms_norm_gated_kernel());
   ops::kernels<ops::Rotary>().add("simd", rotary_kernel());
   ops::kernels<ops::Swiglu>().add("simd", swiglu_kernel());
-  registry<PeakProbe>().add("simd", register_peak);
+  registry<PeakProbe>().add("simd", {PeakProbe::Kind::kRegisters, register_peak});
 }
 
 }  // namespace temper::backends

@@ -34,7 +34,7 @@ ops::Kernel<ops::RmsNormGated> rms_norm_gated_kernel();
 ops::Kernel<ops::Rotary> rotary_kernel();
 ops::Kernel<ops::Swiglu> swiglu_kernel();
 
-// What float32 multiply-adds of a loop without memory reach, a PeakProbe; also of bfloat16 where its matrix
+// What float32 multiply-adds of a loop without memory reach, for PeakProbe; also of bfloat16 where its matrix
 // multiplications are computed in float32, else 0.
 double register_peak(DType dtype, int threads);
 

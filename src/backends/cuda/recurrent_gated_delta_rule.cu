@@ -1,5 +1,7 @@
-// Steps of decoding: states pass by once. A block has some values of one sequence and head; its threads keep their
-// part of the state in registers between what is read from it and what it becomes.
+// States pass by once. A block has some values of one sequence and head, and its threads have parts of the state in
+// registers. What is read of a token after its step is a sum over what was known before it:
+//   y = q' (e^g S + k u') = q' e^g S + (q' k) u',   u = beta (v - k' e^g S)
+// so that threads meet once for each token.
 #include "backends/cuda/cuda.h"
 #include "backends/gpu/device_code.h"
 #include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
@@ -10,8 +12,10 @@ namespace {
 
 using ops::RecurrentGatedDeltaRule;
 
-constexpr int kSliceValues = 32, kQuads = kSliceValues / 4, kGroups = kThreads / kQuads, kMostKeys = 256;
-constexpr int kEach = kMostKeys / kGroups;  // keys of a thread, kGroups apart
+constexpr int kSliceValues = 32, kQuads = kSliceValues / 4, kMostKeys = 256;
+constexpr int kWarps = 4, kBlock = 32 * kWarps;
+constexpr int kGroups = kBlock / kQuads;  // of threads that have the same keys
+constexpr int kTile = kWarps;             // tokens that are read at once, by a warp each
 
 template <class T>
 struct Arguments {
@@ -32,20 +36,21 @@ struct Arguments {
   }
 };
 
-struct Shared {
-  float q[kMostKeys], k[kMostKeys];
-  float4 sums[kThreads / 32][kQuads];
-  float reduce[32];
+using Partial = float4[kWarps][kQuads];  // of a sum over all keys, what each warp has
+
+// Some tokens: keys and queries with their norms and the scale. Keys that a head does not have are 0.
+template <int kKeys>
+struct Tile {
+  float q[kTile][kKeys], k[kTile][kKeys], v[kTile][kSliceValues];
+  float decay[kTile], beta[kTile], product[kTile];  // q' k
 };
 
-// 1 / |row|, or 1; a thread has one element of the row.
-template <class T>
-__device__ float share_normed(float* to, float own, const Arguments<T>& a, Shared& s) {
-  to[threadIdx.x] = own;
-  const float squares = block_sum(own * own, s.reduce);
-  __syncthreads();
-  return a.norms ? 1 / sqrtf(squares + a.eps) : 1.f;
-}
+// While one tile passes by, the next is written; of sums, those of the token before may still be read.
+template <int kKeys>
+struct Shared {
+  Tile<kKeys> tiles[2];
+  Partial known[2], read[2];
+};
 
 __device__ void add(float4& sum, float factor, const float4& value) {
   sum.x += factor * value.x;
@@ -53,101 +58,150 @@ __device__ void add(float4& sum, float factor, const float4& value) {
   sum.z += factor * value.z;
   sum.w += factor * value.w;
 }
-// The sum over all keys, in the threads of every group.
-__device__ float4 over_keys(float4 sum, Shared& s) {
+
+__device__ void share_sum(Partial& to, float4 sum) {
   for (int step = kQuads; step < 32; step *= 2) {
     sum.x += __shfl_xor_sync(0xffffffffu, sum.x, step);
     sum.y += __shfl_xor_sync(0xffffffffu, sum.y, step);
     sum.z += __shfl_xor_sync(0xffffffffu, sum.z, step);
     sum.w += __shfl_xor_sync(0xffffffffu, sum.w, step);
   }
-  const int quad = threadIdx.x % kQuads;
-  __syncthreads();
-  if (threadIdx.x % 32 < kQuads) s.sums[threadIdx.x / 32][quad] = sum;
-  __syncthreads();
-  float4 whole{};
-  for (const auto& warp : s.sums) add(whole, 1, warp[quad]);
-  return whole;
+  if (threadIdx.x % 32 < kQuads) to[threadIdx.x / 32][threadIdx.x % kQuads] = sum;
+}
+__device__ float4 whole(const Partial& from) {
+  float4 sum{};
+  for (const auto& warp : from) add(sum, 1, warp[threadIdx.x % kQuads]);
+  return sum;
 }
 
-// What a thread reads of a token, before it is needed.
 template <class T>
-struct Token {
-  float q = 0, k = 0, v[4] = {}, decay = 0, beta = 0;
+__device__ void store_row(T* to, const float4& values) {
+  to[0] = narrow<T>(values.x);
+  to[1] = narrow<T>(values.y);
+  to[2] = narrow<T>(values.z);
+  to[3] = narrow<T>(values.w);
+}
 
-  Token() = default;
-  __device__ Token(const Arguments<T>& a, int64_t token, int key_head, int head, int value) {
-    const int i = threadIdx.x;
-    if (i < a.key_dim) {
-      q = widen(a.q[token * a.q_stride + key_head * a.key_dim + i]);
-      k = widen(a.k[token * a.k_stride + key_head * a.key_dim + i]);
+// What a lane has of its warp's token of a tile.
+template <class T, int kKeys>
+struct Ahead {
+  static constexpr int kOwn = kKeys / 32;
+  float q[kOwn] = {}, k[kOwn] = {}, v = 0, decay = 0, beta = 0;
+
+  __device__ void read(const Arguments<T>& a, int64_t token, int head) {
+    const int lane = threadIdx.x % 32, key_head = head / (a.heads / a.key_heads);
+    const T *q_row = a.q + token * a.q_stride + key_head * a.key_dim,
+            *k_row = a.k + token * a.k_stride + key_head * a.key_dim;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int key = i * 32 + lane;
+      if (key >= a.key_dim) break;
+      q[i] = widen(q_row[key]);
+      k[i] = widen(k_row[key]);
     }
-    if (value < a.value_dim)
-      for (int j = 0; j < 4; ++j) v[j] = widen(a.v[token * a.v_stride + int64_t{head} * a.value_dim + value + j]);
-    decay = expf(a.g[token * a.heads + head]);
+    const int value = static_cast<int>(blockIdx.z) * kSliceValues + lane;
+    if (value < a.value_dim) v = widen(a.v[token * a.v_stride + int64_t{head} * a.value_dim + value]);
+    decay = a.g[token * a.heads + head];
     beta = a.beta[token * a.heads + head];
+  }
+  __device__ void share(const Arguments<T>& a, Tile<kKeys>& to) const {
+    const int lane = threadIdx.x % 32, place = threadIdx.x / 32;
+    float q_squares = 0, k_squares = 0, product = 0;
+    for (int i = 0; i < kOwn; ++i) {
+      q_squares += q[i] * q[i];
+      k_squares += k[i] * k[i];
+      product += q[i] * k[i];
+    }
+    q_squares = warp_sum(q_squares), k_squares = warp_sum(k_squares), product = warp_sum(product);
+    const float q_scale = a.scale * (a.norms ? 1 / sqrtf(q_squares + a.eps) : 1.f),
+                k_norm = a.norms ? 1 / sqrtf(k_squares + a.eps) : 1.f;
+    for (int i = 0; i < kOwn; ++i) {
+      to.q[place][i * 32 + lane] = q_scale * q[i];
+      to.k[place][i * 32 + lane] = k_norm * k[i];
+    }
+    to.v[place][lane] = v;
+    if (lane != 0) return;
+    to.decay[place] = expf(decay);
+    to.beta[place] = beta;
+    to.product[place] = q_scale * k_norm * product;
+  }
+};
+
+// A thread's part of the state: some keys, side by side, of four values.
+template <int kKeys>
+struct States {
+  static constexpr int kOwn = kKeys / kGroups;
+  float4 own[kOwn] = {};
+
+  // Those that are there, beside where `states` has them.
+  template <class T, class F>
+  __device__ void for_each(const Arguments<T>& a, float* states, F f) {
+    const int value = static_cast<int>(blockIdx.z * kSliceValues + threadIdx.x % kQuads * 4),
+              first = static_cast<int>(threadIdx.x) / kQuads * kOwn;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (value < a.value_dim && first + i < a.key_dim)
+        f(own[i], *reinterpret_cast<float4*>(states + int64_t{first + i} * a.value_dim + value));
+  }
+  // What is known of the token's key, and what its query reads of that.
+  __device__ void look(const Tile<kKeys>& tile, int place, Partial& known, Partial& read) {
+    float4 of_key{}, of_query{};
+    const float decay = tile.decay[place];
+    const int first = static_cast<int>(threadIdx.x) / kQuads * kOwn;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      own[i] = {decay * own[i].x, decay * own[i].y, decay * own[i].z, decay * own[i].w};
+      add(of_key, tile.k[place][first + i], own[i]);
+      add(of_query, tile.q[place][first + i], own[i]);
+    }
+    share_sum(known, of_key);
+    share_sum(read, of_query);
+  }
+  __device__ void learn(const Tile<kKeys>& tile, int place, const float4& update) {
+    const int first = static_cast<int>(threadIdx.x) / kQuads * kOwn;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) add(own[i], tile.k[place][first + i], update);
   }
 };
 
 // Of sequences that continue another, or of those that do not.
-template <class T>
-__global__ void __launch_bounds__(kThreads) step(const __grid_constant__ Arguments<T> a, bool continuing) {
-  __shared__ Shared s;
-  const int head = blockIdx.y, key_head = head / (a.heads / a.key_heads);
-  const int64_t sequence = blockIdx.x;
+template <class T, int kKeys>
+__global__ void __launch_bounds__(kBlock, kKeys > 128 ? 3 : 6) step(const __grid_constant__ Arguments<T> a, bool continuing) {
+  __shared__ Shared<kKeys> s;
+  const int head = blockIdx.y, value = static_cast<int>(blockIdx.z * kSliceValues + threadIdx.x % kQuads * 4);
+  const int64_t sequence = blockIdx.x, warp = threadIdx.x / 32;
   const int before = a.continued == nullptr ? -1 : a.continued[sequence];
   if ((before >= 0) != continuing) return;
-  const int value = static_cast<int>(blockIdx.z * kSliceValues + threadIdx.x % kQuads * 4),
-            group = static_cast<int>(threadIdx.x) / kQuads;
   const int64_t slot = a.slots == nullptr ? sequence : a.slots[sequence];
-  const bool there = value < a.value_dim;
-  float4 own[kEach];
-  const auto for_keys = [&](auto f) {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) f(own[i], group + i * kGroups);
-  };
-  // Where a state has a key's values, which are copied if they are there.
-  const auto copy = [&](float* state, int key, auto f) {
-    if (there && key < a.key_dim) f(*reinterpret_cast<float4*>(state + int64_t{key} * a.value_dim + value));
-  };
-  float *const from = a.state_of(continuing ? before : slot, head), *const to = a.state_of(slot, head);
-  for_keys([&](float4& its, int key) {
-    its = {};
-    copy(from, key, [&](const float4& values) { its = values; });
-  });
   const int64_t first = a.starts == nullptr ? sequence : a.starts[sequence],
                 end = a.starts == nullptr ? sequence + 1 : a.starts[sequence + 1];
-  if (first == end && !continuing) return;
-  Token<T> next;
-  if (first < end) next = Token<T>(a, first, key_head, head, value);
+  Ahead<T, kKeys> ahead;
+  if (first + warp < end) ahead.read(a, first + warp, head);
+  States<kKeys> states;
+  states.for_each(a, a.state_of(continuing ? before : slot, head),
+                  [](float4& its, const float4& values) { its = values; });
+  ahead.share(a, s.tiles[0]);
+  __syncthreads();
   for (int64_t token = first; token < end; ++token) {
-    const Token<T> now = next;
-    if (token + 1 < end) next = Token<T>(a, token + 1, key_head, head, value);
-    __syncthreads();  // all are done with the token before
-    const float q_norm = share_normed(s.q, now.q, a, s), k_norm = share_normed(s.k, now.k, a, s),
-                decay = now.decay;
-    float4 known{};
-    for_keys([&](float4& its, int key) {
-      its = {decay * its.x, decay * its.y, decay * its.z, decay * its.w};
-      add(known, k_norm * s.k[key], its);
-    });
-    known = over_keys(known, s);
-    float4 u{};
-    if (there)
-      u = {now.beta * (now.v[0] - known.x), now.beta * (now.v[1] - known.y), now.beta * (now.v[2] - known.z),
-           now.beta * (now.v[3] - known.w)};
-    float4 y{};
-    for_keys([&](float4& its, int key) {
-      add(its, k_norm * s.k[key], u);
-      add(y, a.scale * q_norm * s.q[key], its);
-    });
-    y = over_keys(y, s);
-    if (!there || group != 0) continue;
-    T* const row = a.y + (token * a.heads + head) * a.value_dim + value;
-    const float values[4] = {y.x, y.y, y.z, y.w};
-    for (int i = 0; i < 4; ++i) row[i] = narrow<T>(values[i]);
+    const auto at = static_cast<int>(token - first), place = at % kTile;
+    const Tile<kKeys>& tile = s.tiles[at / kTile % 2];
+    if (place == 0 && token + kTile + warp < end) ahead.read(a, token + kTile + warp, head);
+    states.look(tile, place, s.known[at % 2], s.read[at % 2]);
+    if (place == kTile - 1) ahead.share(a, s.tiles[(at / kTile + 1) % 2]);
+    __syncthreads();
+    const float4 known = whole(s.known[at % 2]);
+    const float* v = tile.v[place] + threadIdx.x % kQuads * 4;
+    const float beta = tile.beta[place];
+    const float4 update{beta * (v[0] - known.x), beta * (v[1] - known.y), beta * (v[2] - known.z),
+                        beta * (v[3] - known.w)};
+    states.learn(tile, place, update);
+    if (threadIdx.x < kQuads && value < a.value_dim) {
+      float4 y = whole(s.read[at % 2]);
+      add(y, tile.product[place], update);
+      store_row(a.y + (token * a.heads + head) * a.value_dim + value, y);
+    }
   }
-  for_keys([&](const float4& its, int key) { copy(to, key, [&](float4& values) { values = its; }); });
+  states.for_each(a, a.state_of(slot, head), [](const float4& its, float4& values) { values = its; });
 }
 
 // Heads of a sequence one behind the other.
@@ -185,8 +239,12 @@ Tensor forward(const RecurrentGatedDeltaRule& op) {
                                  .norms = op.norms};
     const dim3 blocks(static_cast<unsigned>(op.sequences()), static_cast<unsigned>(v.dim(1)),
                       static_cast<unsigned>((v.dim(2) + kSliceValues - 1) / kSliceValues));
-    step<T><<<blocks, kThreads, 0, device::stream(device)>>>(arguments, false);
-    if (continued.defined()) step<T><<<blocks, kThreads, 0, device::stream(device)>>>(arguments, true);
+    const auto launch = [&](bool continuing) {
+      const auto kernel = arguments.key_dim <= kMostKeys / 2 ? step<T, kMostKeys / 2> : step<T, kMostKeys>;
+      kernel<<<blocks, kBlock, 0, device::stream(device)>>>(arguments, continuing);
+    };
+    launch(false);
+    if (continued.defined()) launch(true);
   });
   device::check_launch("recurrent_gated_delta_rule");
   return y;

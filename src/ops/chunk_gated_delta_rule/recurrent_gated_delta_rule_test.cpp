@@ -57,7 +57,8 @@ TEST(RecurrentGatedDeltaRule, EveryKernelAgrees) {
 // Several tokens of each sequence have the bits of as many steps, where one continues another, too.
 TEST(RecurrentGatedDeltaRule, DocumentsAreTakenStepByStep) {
   const std::vector<int32_t> lengths{5, 0, 3, 40, 1}, before{-1, -1, 0, -1, 0};
-  for (const auto& [key_dim, value_dim] : {std::pair<int64_t, int64_t>{32, 64}, {128, 128}, {7, 4}}) {
+  for (const auto& [key_dim, value_dim] :
+       {std::pair<int64_t, int64_t>{32, 64}, {128, 128}, {200, 36}, {7, 4}}) {
     DeltaSetup s{.lengths = lengths, .key_heads = 2, .heads = 4, .key_dim = key_dim, .value_dim = value_dim};
     s.initial = true;
     s.continued = before;

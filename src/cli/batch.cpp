@@ -13,6 +13,7 @@
 #include "cli/batch_invariant.h"
 #include "cli/new_weights.h"
 #include "cli/program.h"
+#include "cli/quantize_of_run.h"
 #include "cli/sampling.h"
 #include "data/chat_template.h"
 #include "data/row.h"
@@ -27,7 +28,7 @@ namespace temper::cli {
 namespace {
 
 struct BatchArguments {
-  std::string model, rows, out, weights_from, weights_mode;
+  std::string model, rows, out, weights_from, weights_mode, quantize;
   std::vector<std::string> adapters, stops;
   int64_t samples = 1, batch = 32;
   bool batch_invariant = false;
@@ -35,8 +36,24 @@ struct BatchArguments {
 };
 
 std::unique_ptr<models::Model> load(const BatchArguments& arguments) {
-  return arguments.batch_invariant ? load_batch_invariant(arguments.model, arguments.sampling)
-                                   : load_for_inference(arguments.model, arguments.sampling);
+  layers::QuantizeOptions quantize;
+  if (!arguments.quantize.empty()) quantize = quantize_of_run(arguments.quantize);
+  auto model = arguments.batch_invariant
+                   ? load_batch_invariant(arguments.model, arguments.sampling, quantize)
+                   : load_for_inference(arguments.model, arguments.sampling, {}, quantize);
+  if (quantize.any() && exchange::rounding_of(&model->decoder.quantizers()).empty())
+    fail("[--quantize] {} quantizes weights alone, which come rounded; leave it out", arguments.quantize);
+  return model;
+}
+
+// A hash of how values that pass are rounded, once scales come; empty: they are not.
+std::string rounding_of(const models::Model& model) {
+  const exchange::Rounding rounding = exchange::rounding_of(&model.decoder.quantizers());
+  if (rounding.empty()) return "";
+  const std::string text = exchange::to_json(rounding).dump();
+  Hasher hasher;
+  hasher.update(text.data(), text.size());
+  return hasher.digest();
 }
 
 data::RowOptions any_rows() {
@@ -72,6 +89,7 @@ class Batch {
       : arguments_(arguments),
         model_(load(arguments)),
         weights_(checkpoints::sample_of_weights(arguments.model)),
+        rounding_(rounding_of(*model_)),
         adapters_(*model_, arguments.adapters),
         text_(rollout::TextFiles::load(arguments.model, model_->decoder.config().vocab_size)),
         options_(arguments.sampling.apply(text_.generation)),
@@ -127,6 +145,7 @@ class Batch {
                        {"seed", static_cast<int64_t>(s.seed)},
                        {"max_new_tokens", options_.max_new_tokens},
                        {"stop", stops}};
+    if (!rounding_.empty()) asked.emplace_back("quantize", rounding_);
     if (s.min_p > 0) asked.emplace_back("min_p", s.min_p);  // files of before have keys without it
     for (const Adapters::Named& each : adapters_.all())
       if (prompt.adapter != nullptr && each.adapter.get() == prompt.adapter)
@@ -203,7 +222,7 @@ class Batch {
   // False where a signal ended it.
   bool generate(const rollout::EngineOptions& options, const training::StopSignals& signals) {
     if (!arguments_.weights_from.empty())
-      new_weights_.emplace(arguments_.weights_from, model_->decoder.parameters(), adapters_,
+      new_weights_.emplace(arguments_.weights_from, model_->decoder, adapters_,
                            loading_of(arguments_.weights_mode, arguments_.sampling.device));
     rollout::Engine engine(model_->decoder, options, &text_.tokenizer);
     Lines lines(to_do_);
@@ -237,7 +256,8 @@ class Batch {
 
   const BatchArguments& arguments_;
   std::unique_ptr<models::Model> model_;
-  const std::string weights_;  // a hash of them
+  const std::string weights_;   // a hash of them
+  const std::string rounding_;  // what --quantize says, in short; empty: nothing
   Adapters adapters_;
   rollout::TextFiles text_;
   rollout::GenerateOptions options_;
@@ -253,9 +273,14 @@ class Batch {
 void check_weights_from(const BatchArguments& arguments) {
   if (!arguments.weights_from.empty()) {
     loading_of(arguments.weights_mode, arguments.sampling.device);  // refuses what is no mode
+    if (!arguments.quantize.empty() && !arguments.sampling.base_dtype.empty())
+      fail(
+          "[--quantize] weights with scales are not taken by a model in --base-dtype; leave one of both out");
     return;
   }
   if (!arguments.weights_mode.empty()) fail("[--weights-mode] is written without --weights-from");
+  if (!arguments.quantize.empty())
+    fail("[--quantize] is written without --weights-from, by which the scales come");
   for (const std::string& adapter : arguments.adapters)
     if (adapter.ends_with(std::string("=") + Adapters::kAwaited))
       fail("[--adapter] {} comes from another process; name the socket with --weights-from", adapter);
@@ -287,6 +312,7 @@ void add_batch(Program& program) {
                  "Answers do not depend on --batch, to the last bit.");
     options.option("--weights-from", arguments->weights_from, "A socket: new weights, while it answers.");
     options.option("--weights-mode", arguments->weights_mode, "staged or direct (docs/weight_exchange.md).");
+    options.option("--quantize", arguments->quantize, "RUN.yaml, of a run that sends quantized weights.");
     arguments->sampling.declare(options);
     return [arguments] { return batch(*arguments); };
   });

@@ -6,7 +6,8 @@
 namespace temper::cli {
 
 std::unique_ptr<models::Model> load_batch_invariant(const std::string& folder,
-                                                    const SamplingArguments& arguments) {
+                                                    const SamplingArguments& arguments,
+                                                    const layers::QuantizeOptions& quantize) {
   const std::optional<DType> dtype =
       arguments.dtype.empty() ? models::dtype_of_folder(folder) : dtype_from_string(arguments.dtype);
   if (!dtype) return load_for_inference(folder, arguments);  // which says so
@@ -20,7 +21,7 @@ std::unique_ptr<models::Model> load_batch_invariant(const std::string& folder,
          cpu ? "float32" : "bfloat16", arguments.device, arguments.dtype.empty() ? "the model" : "--dtype",
          to_string(*dtype), cpu ? "float32" : "bfloat16");
   }
-  auto model = load_for_inference(folder, arguments, {.written = fields});
+  auto model = load_for_inference(folder, arguments, {.written = fields}, quantize);
   if (!rollout::is_batch_invariant(model->decoder))
     fail("[--batch-invariant] needs a processor with AVX2 or AVX-512");
   return model;

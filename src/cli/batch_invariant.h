@@ -8,6 +8,7 @@ namespace temper::cli {
 // The model with the kernels of --batch-invariant: a token's result does not depend on what is computed
 // beside it. An Error where there are none: on other devices and processors, and in other dtypes.
 std::unique_ptr<models::Model> load_batch_invariant(const std::string& folder,
-                                                    const SamplingArguments& arguments);
+                                                    const SamplingArguments& arguments,
+                                                    const layers::QuantizeOptions& quantize = {});
 
 }  // namespace temper::cli

@@ -17,11 +17,14 @@ exchange::Loading loading_of(const std::string& name, const std::string& device)
   return exchange::loading_for(detect_hardware(device).hardware);
 }
 
-NewWeights::NewWeights(const std::string& socket, layers::ParameterStore& parameters, Adapters& adapters,
+NewWeights::NewWeights(const std::string& socket, layers::Decoder& model, Adapters& adapters,
                        exchange::Loading loading)
-    : parameters_(parameters),
+    : parameters_(model.parameters()),
       adapters_(adapters),
-      receiver_(socket, parameters, {.loading = loading, .adapters = this}) {
+      receiver_(socket, model.parameters(),
+                {.loading = loading,
+                 .adapters = this,
+                 .quantizers = model.quantizers().empty() ? nullptr : &model.quantizers()}) {
   log_info(fmt::format("takes new weights at {}{}", socket,
                        loading == exchange::Loading::kDirect ? ", in place of the old ones" : ""));
 }

@@ -17,7 +17,7 @@ exchange::Loading loading_of(const std::string& name, const std::string& device)
 // of adapters, and the numbers by which answers name them: 0 are those that were loaded.
 class NewWeights final : exchange::AdapterShelf {
  public:
-  NewWeights(const std::string& socket, layers::ParameterStore& parameters, Adapters& adapters,
+  NewWeights(const std::string& socket, layers::Decoder& model, Adapters& adapters,
              exchange::Loading loading);
   // Between two passes: what has come whole is what passes compute with from now on. False where `stop` ended
   // a wait for weights: there can be no pass then.

@@ -47,11 +47,13 @@ rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions optio
 
 std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
                                                   const SamplingArguments& arguments,
-                                                  const ops::OpsConfig& ops) {
+                                                  const ops::OpsConfig& ops,
+                                                  const layers::QuantizeOptions& quantize) {
   if (arguments.threads < 0) fail("[--threads] {} is out of range; expected 0 or more", arguments.threads);
   if (arguments.threads > 0) set_num_threads(static_cast<int>(arguments.threads));
   models::BuildOptions options;
   options.ops = ops;
+  options.quantize = quantize;
   options.facts = detect_hardware(arguments.device);
   if (!arguments.dtype.empty()) {
     options.dtype = dtype_from_string(arguments.dtype);

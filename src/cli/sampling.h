@@ -22,7 +22,8 @@ struct SamplingArguments {
 
 std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
                                                   const SamplingArguments& arguments,
-                                                  const ops::OpsConfig& ops = {});
+                                                  const ops::OpsConfig& ops = {},
+                                                  const layers::QuantizeOptions& quantize = {});
 std::string describe(
     const rollout::Generation& generation);  // "12 prompt tokens in 0.01s, 30 new at 210 tokens/s"
 

@@ -56,8 +56,9 @@ Loading loading_for(std::string_view hardware) {
   return hardware == hardware::kNpu ? Loading::kDirect : Loading::kStaged;
 }
 
-IncomingWeights::IncomingWeights(layers::ParameterStore& parameters, Names names, Loading loading)
-    : parameters_(parameters), loading_(loading) {
+IncomingWeights::IncomingWeights(layers::ParameterStore& parameters, Names names, Loading loading,
+                                 layers::Quantizers* quantizers)
+    : parameters_(parameters), quantizers_(quantizers), scales_(scales_of(quantizers)), loading_(loading) {
   if (parameters.layout().mesh().size() > 1)
     fail("[weights] this process holds a part of the model; weights are taken by one that has all of it");
   for (size_t i = 0; i < parameters.size(); ++i)
@@ -65,9 +66,21 @@ IncomingWeights::IncomingWeights(layers::ParameterStore& parameters, Names names
       fail("[weights] {} is kept in 8 or 4 bits; weights are taken by models without --base-dtype",
            parameters.spec(i).name);
   for (const auto& [name, target] : targets_of(parameters.table(), names)) targets_.emplace(name, target);
-  elements_.resize(parameters.size());
-  forms_.resize(parameters.size());
-  staged_.resize(parameters.size());
+  const size_t count = parameters.size() + scales_.size();
+  for (size_t i = parameters.size(); i < count; ++i)
+    targets_.emplace(name_of(i), Target{i, scales_[i - parameters.size()].values.shape(), 0, {}, false});
+  elements_.resize(count);
+  forms_.resize(count);
+  staged_.resize(count);
+}
+
+const std::string& IncomingWeights::name_of(size_t index) const {
+  return index < parameters_.size() ? parameters_.spec(index).name : scales_[index - parameters_.size()].name;
+}
+
+int64_t IncomingWeights::elements_of(size_t index) const {
+  return index < parameters_.size() ? parameters_.spec(index).shape.numel()
+                                    : scales_[index - parameters_.size()].values.numel();
 }
 
 void IncomingWeights::take(const std::string& name, const checkpoints::HeldElements& elements,
@@ -87,7 +100,9 @@ void IncomingWeights::take(const std::string& name, const checkpoints::HeldEleme
   const int8_t form = target.stacked ? 2 : 1;
   if (forms_[target.parameter] != 0 && forms_[target.parameter] != form)
     fail("[weights] '{}' came beside another form of {}; send stacked tensors or single ones", name,
-         parameters_.spec(target.parameter).name);
+         name_of(target.parameter));
+  if (target.parameter >= parameters_.size() && values.dtype() != DType::kF32)
+    fail("[weights] '{}' is {}, expected float32", name, to_string(values.dtype()));
   forms_[target.parameter] = form;
   Coverage& coverage = came_.try_emplace(key, width_of(target.shape)).first->second;
   const std::vector<checkpoints::Columns> columns = checkpoints::columns_of(elements.runs);
@@ -98,10 +113,11 @@ void IncomingWeights::take(const std::string& name, const checkpoints::HeldEleme
   bytes_taken_ += values.bytes();
 }
 
-Tensor IncomingWeights::destination(size_t parameter) {
-  const Tensor& kept = parameters_[parameter].value;
-  if (loading_ == Loading::kDirect) return kept.reshape({kept.numel()});
-  Tensor& staged = staged_[parameter];
+Tensor IncomingWeights::destination(size_t index) {
+  const bool is_parameter = index < parameters_.size();
+  const Tensor& kept = is_parameter ? parameters_[index].value : scales_[index - parameters_.size()].values;
+  if (is_parameter && loading_ == Loading::kDirect) return kept.reshape({kept.numel()});
+  Tensor& staged = staged_[index];
   if (!staged.defined())
     staged = Tensor::empty({kept.numel()}, kept.dtype(), MemoryTag::kWorkspace, kept.device());
   return staged;
@@ -131,9 +147,8 @@ void IncomingWeights::scatter(const Target& target, const std::vector<checkpoint
 
 void IncomingWeights::check_whole() const {
   std::vector<std::string> missing;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const WeightSpec& spec = parameters_.spec(i);
-    if (elements_[i] == spec.shape.numel()) continue;
+  for (size_t i = 0; i < elements_.size(); ++i) {
+    if (elements_[i] == elements_of(i)) continue;
     for (const auto& [name, target] : targets_) {
       if (target.parameter != i || target.stacked != (forms_[i] == 2)) continue;
       const auto came = came_.find(name);
@@ -148,6 +163,7 @@ void IncomingWeights::check_whole() const {
   if (!missing.empty())
     fail("[weights] {} tensors did not come, or not all of them: {}", missing.size(),
          checkpoints::list_some(missing));
+  for (size_t i = parameters_.size(); i < elements_.size(); ++i) check_scales(name_of(i), staged_[i]);
 }
 
 void IncomingWeights::publish() const {
@@ -156,6 +172,13 @@ void IncomingWeights::publish() const {
       const Tensor& value = parameters_[i].value;
       value.copy_from(staged_[i].reshape(value.shape()));
     }
+  for (size_t i = 0; i < scales_.size(); ++i)
+    scales_[i].values.copy_from(staged_[parameters_.size() + i].reshape(scales_[i].values.shape()));
+  if (quantizers_ != nullptr) {
+    quantizers_->take_own();
+    quantizers_->set_ready();
+    quantizers_->set_mode(layers::QuantizerMode::kFake);
+  }
   parameters_.changed();
 }
 

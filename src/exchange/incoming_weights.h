@@ -9,6 +9,7 @@
 #include "checkpoints/element_runs.h"
 #include "exchange/coverage.h"
 #include "exchange/element_order.h"
+#include "exchange/rounding.h"
 #include "layers/parameters.h"
 
 namespace temper::exchange {
@@ -24,11 +25,14 @@ enum class Loading {
 Loading loading_for(std::string_view hardware);
 
 // New values for all parameters of a store, which come in pieces, in the dtypes of the store and on its
-// device.
+// device; and for the scales of the model's quantizers of values that pass, which are kept beside the old
+// ones whatever `loading` is: they are small.
 class IncomingWeights {
  public:
-  // An Error where the store holds parts of parameters, or some in 8 or 4 bits. The store must outlive it.
-  IncomingWeights(layers::ParameterStore& parameters, Names names, Loading loading);
+  // An Error where the store holds parts of parameters, or some in 8 or 4 bits. The store and `quantizers`
+  // (null: none) must outlive it.
+  IncomingWeights(layers::ParameterStore& parameters, Names names, Loading loading,
+                  layers::Quantizers* quantizers = nullptr);
 
   // Some elements of a tensor, in their order [elements]; any floating-point dtype, converted as when a
   // folder is loaded; on the CPU or on the store's device. An Error for another shape, for elements that came
@@ -37,8 +41,8 @@ class IncomingWeights {
   void take(const std::string& name, const checkpoints::HeldElements& elements, const Tensor& values);
   // An Error that lists what has not come, or not all of it.
   void check_whole() const;
-  // The store has the new values then, and another version. Nothing in it can fail. Not while a pass reads
-  // the store.
+  // The store has the new values then, and another version, and quantizers round by theirs. Nothing in it can
+  // fail. Not while a pass reads the store.
   void publish() const;
 
   Loading loading() const { return loading_; }
@@ -48,16 +52,21 @@ class IncomingWeights {
   const std::set<std::string>& unknown() const { return unknown_; }  // names that the table does not know
 
  private:
-  Tensor destination(size_t parameter);  // [elements of the parameter]
+  // Of what comes: parameters, then scales.
+  Tensor destination(size_t index);  // [elements]
+  const std::string& name_of(size_t index) const;
+  int64_t elements_of(size_t index) const;
   void scatter(const Target& target, const std::vector<checkpoints::Columns>& columns, const Tensor& values);
 
   layers::ParameterStore& parameters_;
+  layers::Quantizers* const quantizers_;
+  const std::vector<layers::NamedScales> scales_;
   const Loading loading_;
   std::unordered_map<std::string_view, Target> targets_;
   std::unordered_map<std::string_view, Coverage> came_;
-  std::vector<int64_t> elements_;  // that came, of each parameter
-  std::vector<int8_t> forms_;      // of each parameter: 0 nothing came, 1 single tensors, 2 stacked
-  std::vector<Tensor> staged_;     // [elements of the parameter] each; none with kDirect
+  std::vector<int64_t> elements_;  // that came, of each
+  std::vector<int8_t> forms_;      // of each: 0 nothing came, 1 single tensors, 2 stacked
+  std::vector<Tensor> staged_;     // [elements] each; with kDirect only of scales
   std::set<std::string> unknown_;
   int64_t bytes_taken_ = 0;
 };

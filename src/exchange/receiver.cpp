@@ -23,6 +23,10 @@ namespace temper::exchange {
 Receiver::Receiver(const std::string& socket, layers::ParameterStore& parameters,
                    const ReceiverOptions& options)
     : parameters_(parameters), options_(options), listener_(socket) {
+  if (options.quantizers != nullptr) {
+    options.quantizers->set_weights_rounded();
+    options.quantizers->set_mode(layers::QuantizerMode::kOff);
+  }
   if (options.adapters == nullptr) const IncomingWeights check(parameters, Names::kPacked, options.loading);
   stop_ = ::eventfd(0, EFD_CLOEXEC);
   if (stop_ < 0) fail_resources("[weights] no descriptor can be had for the thread that takes weights");

@@ -20,6 +20,9 @@ struct ReceiverOptions {
   double deadline_seconds = 60;  // for each message of a sender, and for the next rank of a trainer
   Loading loading = Loading::kStaged;
   AdapterShelf* adapters = nullptr;  // null: none are taken
+  // Of the model: those of values that pass round by scales that come with the weights, and nothing before;
+  // weights come as theirs have rounded them. Null: the model has none.
+  layers::Quantizers* quantizers = nullptr;
 };
 
 // Takes weights from senders of this machine (docs/weight_exchange.md), one sync at a time, on a thread of

@@ -86,6 +86,8 @@ Json Receiver::hello(Session& session, const Json& message) const {
         "[weights] the sender's model has other names, shapes or dtypes (fingerprint {}, here {}); send the "
         "weights of the model that answers",
         theirs, model);
+  const Json* const rounding = message.find("rounding");
+  check_same(rounding == nullptr ? Rounding() : rounding_from(*rounding), rounding_of(options_.quantizers));
   session.greeted = true;
   return Json::Object{{"protocol", kProtocol},
                       {"process", to_string(this_process())},
@@ -135,7 +137,7 @@ void Receiver::begin_sync(const Json& message, int64_t version, int ranks) {
   const Json* adapter = message.find("adapter");
   const auto make = [&] {
     if (adapter == nullptr) {
-      sync->weights.emplace(parameters_, names, options_.loading);
+      sync->weights.emplace(parameters_, names, options_.loading, options_.quantizers);
       return;
     }
     if (options_.adapters == nullptr) fail("[weights] this process takes no adapters");
@@ -249,7 +251,11 @@ Json Receiver::hashes(const Json& message) {
       if (adapter == nullptr) fail("[weights] adapter '{}' has not come yet", name->as_string());
       parameters = &adapter->parameters();
     }
-    for (const auto& [name, each] : hashes_of(*parameters))
+    std::map<std::string, ParameterHash> found = hashes_of(*parameters);
+    if (parameters == &parameters_)
+      for (const layers::NamedScales& each : scales_of(options_.quantizers))
+        found.emplace(each.name, hash_of(each.values));
+    for (const auto& [name, each] : found)
       all.emplace_back(name, Json::Object{{"dtype", each.dtype}, {"digest", each.digest}});
   };
   // The thread of the passes writes to the store only when this one asks for it.

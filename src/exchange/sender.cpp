@@ -32,7 +32,8 @@ Sender::Sender(const std::string& socket, const WeightTable& table, const SendOp
                                        {"process", to_string(this_process())},
                                        {"memory", memory_name(options.memory)},
                                        {"memory_of", device_identity(options.memory)},
-                                       {"model", fingerprint_of(table)}});
+                                       {"model", fingerprint_of(table)},
+                                       {"rounding", to_json(rounding_of(options.quantizers))}});
   receiver_ = answer.at("process").as_string();
 }
 

@@ -7,10 +7,11 @@
 #include "exchange/connection.h"
 #include "exchange/element_order.h"
 #include "exchange/fingerprint.h"
+#include "exchange/rounding.h"
 
 namespace temper::exchange {
 
-constexpr int kProtocol = 2;  // of messages; docs/weight_exchange.md
+constexpr int kProtocol = 3;  // of messages; docs/weight_exchange.md
 
 struct SendOptions {
   Names names = Names::kPacked;
@@ -19,6 +20,9 @@ struct SendOptions {
   double deadline_seconds = 60;  // for each answer of the receiver
   // Of a trainer of several ranks each sends what it owns, one after the other, in any order.
   int rank = 0, ranks = 1;
+  // Of the model. Those of values that pass have to be the receiver's, too, and their scales (scales_of) are
+  // sent with the weights. Null: the model has none.
+  const layers::Quantizers* quantizers = nullptr;
 };
 
 struct SendResult {

@@ -46,10 +46,17 @@ std::vector<Tensor> rows_by_place(const Tensor& x, const Tensor& ids, const Tens
 }
 
 // Names of what each expert has are those of a single one with a number behind.
-void add_state(std::vector<NamedScales>& state, const std::string& quantizer, const char* what,
-               int64_t experts, const std::function<Tensor(int64_t)>& of) {
-  if (experts == 0) return state.push_back({fmt::format("{}.{}", quantizer, what), of(0)});
-  for (int64_t e = 0; e < experts; ++e) state.push_back({fmt::format("{}.{}.{}", quantizer, e, what), of(e)});
+struct StateName {
+  std::string quantizer;
+  const char* what;
+  bool of_input;
+};
+void add_state(std::vector<NamedScales>& state, const StateName& name, int64_t experts,
+               const std::function<Tensor(int64_t)>& of) {
+  const auto& [quantizer, what, of_input] = name;
+  if (experts == 0) return state.push_back({fmt::format("{}.{}", quantizer, what), of(0), of_input});
+  for (int64_t e = 0; e < experts; ++e)
+    state.push_back({fmt::format("{}.{}.{}", quantizer, e, what), of(e), of_input});
 }
 
 ColumnScales make_columns(const QuantizerPart& part, const PlannedQuantizer& planned, Device device) {
@@ -138,17 +145,19 @@ std::vector<NamedScales> Quantizers::state() const {
     const int64_t of_experts = planned.experts > 0 && planned.count > 1 ? planned.count : 0;
     const auto add = [&](const char* what, const Tensor& own, const Tensor& whole) {
       const Tensor& all = whole.defined() ? whole : own;
-      add_state(state, planned.name, what, of_experts,
+      add_state(state, {planned.name, what, planned.of_input}, of_experts,
                 [&](int64_t e) { return of_experts == 0 ? all : all.narrow(0, e, 1); });
     };
     if (all_[i].low.defined()) add("_low", all_[i].low, all_[i].whole_low);
     if (planned.keeps_amax()) add(all_[i].low.defined() ? "_high" : "_amax", all_[i].amax, all_[i].whole);
-    if (const ColumnScales& columns = all_[i].columns; columns.exist())
-      add_state(
-          state, planned.module() + ".input_quantizer", "_pre_quant_scale", planned.experts, [&](int64_t e) {
-            const int64_t width = columns.whole.dim(-1);
-            return (planned.experts == 0 ? columns.whole : columns.whole.narrow(0, e, 1)).reshape({width});
-          });
+    const ColumnScales& columns = all_[i].columns;
+    if (!columns.exist()) continue;
+    const std::string input = planned.module() + ".input_quantizer";
+    add_state(
+        state, {input, "_pre_quant_scale", plan_.find(input) != nullptr}, planned.experts, [&](int64_t e) {
+          const int64_t width = columns.whole.dim(-1);
+          return (planned.experts == 0 ? columns.whole : columns.whole.narrow(0, e, 1)).reshape({width});
+        });
   }
   return state;
 }

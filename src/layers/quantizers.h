@@ -65,6 +65,7 @@ struct NamedScales {
   std::string name;
   Tensor values;  // of amax [row groups, column groups] float32, or [1, row groups, column groups]; of
                   // factors [columns]; a view
+  bool of_input = false;  // passes round what goes through them by it; otherwise it is of a weight alone
 };
 
 class Quantizers {

@@ -8,31 +8,22 @@ namespace temper::recipes {
 namespace {
 
 // What rounds the inputs of a pass must not depend on which rows are in it, where others compute the same
-// rows in other passes.
-void check_inputs(const layers::PlannedQuantizer& each, const Mesh& mesh, bool rollouts) {
+// rows in other passes. `others`: "rollouts", "the process of exchange"; empty: there are none.
+void check_inputs(const layers::PlannedQuantizer& each, const Mesh& mesh, std::string_view others) {
   if (each.of_input && each.format.needs_amax() && !each.keeps_amax() &&
-      each.kind.sharing != layers::Sharing::kRow && (mesh.size() > 1 || rollouts))
+      each.kind.sharing != layers::Sharing::kRow && (mesh.size() > 1 || !others.empty()))
     fail(
         "[quantize] {} scales its input by the largest magnitude of a pass, which differs between {}: choose "
         "a "
         "format that is calibrated, or scaled by token{}",
-        each.name, mesh.size() > 1 ? "one rank and several" : "rollouts and training",
+        each.name, mesh.size() > 1 ? "one rank and several" : fmt::format("{} and training", others),
         mesh.size() > 1 ? ", or start one rank" : "");
-  if (rollouts && each.name.ends_with("attention.kv_b.input_quantizer"))
+  if (!others.empty() && each.name.ends_with("attention.kv_b.input_quantizer"))
     fail(
-        "[quantize] {} rounds what rollouts of latent attention read without rounding: add the rule "
+        "[quantize] {} rounds what {} with latent attention reads without rounding: add the rule "
         "{{modules: "
         "layers.*.attention.kv_b, inputs: none}}",
-        each.name);
-}
-
-// Rounded weights travel as numbers; what rounds values that pass does not.
-void check_sending(const layers::PlannedQuantizer& each) {
-  if (each.of_input)
-    fail(
-        "[exchange] {} rounds values that pass, and does not travel: the other process would compute "
-        "otherwise than this run; quantize weights alone, or leave out exchange",
-        each.name);
+        each.name, others);
 }
 
 }  // namespace
@@ -43,11 +34,13 @@ void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model, const
   const WeightTable table = layers::decoder_weight_table(model);
   const Layout layout(table, mesh);
   const layers::QuantizerPlan plan = layers::plan_quantizers(table, options);
+  const std::string_view others = recipe_of(config).rollouts != nullptr ? "rollouts"
+                                  : !config.exchange.to.empty()         ? "the process of exchange"
+                                                                        : "";
   for (const layers::PlannedQuantizer& each : plan.quantizers) {
     layers::part_of(each,
                     layout[static_cast<size_t>(table.find(each.weight) - table.specs().data())].unsharded());
-    check_inputs(each, mesh, recipe_of(config).rollouts != nullptr);
-    if (!config.exchange.to.empty()) check_sending(each);
+    check_inputs(each, mesh, others);
   }
 }
 

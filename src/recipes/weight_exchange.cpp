@@ -41,6 +41,7 @@ exchange::SendOptions WeightExchange::options() const {
   options.deadline_seconds = config_.deadline_seconds;
   options.rank = setup_.ranks.rank();
   options.ranks = setup_.ranks.size();
+  options.quantizers = &setup_.model->decoder.quantizers();
   if (config_.memory.value_or(ChunkMemory::kDevice) == ChunkMemory::kDevice)
     options.memory = setup_.facts.device;
   return options;
@@ -100,6 +101,17 @@ void WeightExchange::send(const Parcel& parcel, bool log) const {
   log ? log_info(line) : log_quietly(line);
 }
 
+std::vector<PlacedTensor> WeightExchange::model_as_it_computes() {
+  layers::Decoder& model = setup_.model->decoder;
+  std::vector<PlacedTensor> all = training::rounded_parameters(model);
+  const std::vector<layers::NamedScales> scales = exchange::scales_of(&model.quantizers());
+  if (whole_scales_.empty())
+    for (const layers::NamedScales& each : scales) whole_scales_.emplace_back(each.values.shape());
+  for (size_t i = 0; i < scales.size(); ++i)
+    all.push_back({scales[i].name, scales[i].values.contiguous(), &whole_scales_[i]});
+  return all;
+}
+
 // The other process loaded the base as it was before quantizers rounded it here.
 void WeightExchange::send_base(int64_t version) {
   if (setup_.model->decoder.quantizers().empty()) return;
@@ -107,7 +119,7 @@ void WeightExchange::send_base(int64_t version) {
     return exchange::Sender(config_.to, setup_.model->decoder.parameters().table(), options()).receiver();
   });
   if (receiver == has_base_) return;
-  send({"the rounded base", nullptr, {}, training::rounded_parameters(setup_.model->decoder), version}, true);
+  send({"the rounded base", nullptr, {}, model_as_it_computes(), version}, true);
   has_base_ = receiver;
 }
 
@@ -115,9 +127,7 @@ void WeightExchange::send(const Learner& learner) {
   const layers::Adapter* const adapter = learner.adapter();
   if (adapter != nullptr) send_base(learner.step());
   send({adapter == nullptr ? "weights" : fmt::format("adapter {}", learner.name()), adapter, learner.name(),
-        adapter == nullptr ? training::rounded_parameters(setup_.model->decoder)  // passes compute with these
-                           : learner.trained().placed(),
-        learner.step()},
+        adapter == nullptr ? model_as_it_computes() : learner.trained().placed(), learner.step()},
        learner.is_done());
   sent_[learner.name()] = learner.step();
 }

@@ -16,7 +16,8 @@ std::string describe_chunk(const RunConfig& config);
 int64_t chunk_on_device(const RunConfig& config);  // bytes; 0: it is the CPU's, or there is none
 
 // Sends what a run trains to another process of this machine: the model's weights, or each adapter's under
-// its name; of weights with quantizers what these make of them. Adapters whose base quantizers have rounded
+// its name; of weights with quantizers what these make of them, and the scales of quantizers of values that
+// pass, which that process has, too. Adapters whose base quantizers have rounded
 // go behind that base, which each process that receives gets once. Every rank sends what it owns, one after
 // the other. The version is the number of updates.
 class WeightExchange {
@@ -44,6 +45,7 @@ class WeightExchange {
     std::vector<PlacedTensor> parameters;
     int64_t version;
   };
+  std::vector<PlacedTensor> model_as_it_computes();
   void send(const Parcel& parcel, bool log) const;
   void send_base(int64_t version);
   exchange::SendResult send_own(const Parcel& parcel) const;
@@ -51,6 +53,7 @@ class WeightExchange {
 
   const RunSetup& setup_;
   const ExchangeConfig& config_;
+  std::vector<Placement> whole_scales_;  // of exchange::scales_of, which every rank has whole
   std::map<std::string, int64_t> sent_;  // updates, by the learner's name
   std::string has_base_;                 // the process that has the rounded base of adapters
 };

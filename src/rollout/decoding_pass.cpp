@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "primitives/primitives.h"
+#include "tensor/host_inputs.h"
 
 namespace temper::rollout {
 namespace {
@@ -48,6 +49,9 @@ DecodingPass::DecodingPass(const DecodingSetup& setup, const Shape& shape)
 
 void DecodingPass::compute() const {
   const Device device = setup_.model.device();
+  const layers::Quantizers& quantizers = setup_.model.quantizers();
+  take_for_granted("what quantizers do",
+                   [&quantizers, mode = quantizers.mode()] { return quantizers.mode() == mode; });
   Tape tape(false);
   const Var hidden = setup_.model.forward(tape, input_, setup_.states);
   const Var logits = setup_.model.logits(tape, hidden, input_.adapters);

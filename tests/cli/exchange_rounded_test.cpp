@@ -87,6 +87,94 @@ TEST_F(TrainerSends, AnotherProcessGetsTheRoundedBaseToo) {
   EXPECT_EQ(training.end(SIGTERM), 3) << training.log();
 }
 
+std::string with_quantizers(const std::string& folder, const std::string& base, const std::string& more) {
+  const std::string path = folder + "/rounded_inputs.yaml";
+  write_file(path, base + more);
+  return path;
+}
+
+// Inputs are rounded in both processes, by scales that come with the weights.
+TEST_F(TrainerSends, QuantizersOfInputs) {
+  const std::string config =
+      with_quantizers(folder(), read_file(yaml()), "quantize: {preset: INT8_SMOOTHQUANT}\n");
+  const std::string to =
+      " --train.threads 1 --exchange.every_steps 6 --exchange.check_sync true --exchange.to " + socket();
+  std::map<std::string, exchange::ParameterHash> first;
+  for (const std::string mesh : {"", " --ranks 2 --parallel.tensor 2"}) {
+    const auto answers = answer_beside("--quantize " + config);
+    const std::string out = folder() + "/rounded_inputs" + std::to_string(mesh.size());
+    const Outcome trained = run("train " + config + to + " --output " + out + mesh);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    // An amax of each of twelve inputs, and their factors.
+    const size_t parameters =
+        layers::decoder_weight_table(
+            models::configure(Json::parse_file(folder() + "/model/config.json"), "config.json"))
+            .specs()
+            .size();
+    expect_has(trained.err, fmt::format("all {} parameters and buffers are alike", parameters + 24));
+    const auto some = [&] { return answers_in(folder() + "/answers.jsonl", "versions").contains(12); };
+    while (!some() && answers->runs()) wait_a_moment();
+    EXPECT_EQ(answers->end(SIGTERM), 3) << answers->log();
+    expect_has(answers->log(), "took weights of version 6: ");
+    expect_has(answers->log(), "took weights of version 12: ");
+  }
+  // Adapters on a base with such quantizers.
+  const std::string lora = folder() + "/rounded_inputs_lora.yaml";
+  write_file(lora, read_file(config) + "adapters: [{name: math, rank: 4}]\n");
+  const auto answers = answer_beside("--adapter math=- --quantize " + config);
+  const Outcome trained = run("train " + lora + to + " --output " + folder() + "/rounded_inputs_lora");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(answers->end(SIGTERM), 3) << answers->log();
+  for (const char* part : {"took weights of version 6: ", "took adapter math of version 12: "})
+    expect_has(answers->log(), part);
+}
+
+TEST_F(TrainerSends, RolloutsOfQuantizedInputs) {
+  const std::string config = folder() + "/rounded_grpo.yaml";
+  write_file(config, "recipe: grpo\nmodel: {path: " + folder() + "/model}\ndata: {train: [" + folder() +
+                         "/questions.jsonl], max_length: 48}\ngrpo: {group_size: 4, prompts_per_rollout: 4, "
+                         "max_new_tokens: 7, rewards: [{type: pattern, pattern: '[0-9]'}]}\n"
+                         "quantize: {preset: FP8}\ntrain: {steps: 4, threads: 1, optimizer: {lr: 1e-3}}\n");
+  const auto answers = answer_beside("--quantize " + config);
+  const Outcome trained = run("train " + config + " --output " + folder() + "/rounded_grpo --exchange.to " +
+                              socket() + " --exchange.check_sync true");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  expect_has(trained.err, "parameters and buffers are alike");
+  EXPECT_EQ(answers->end(SIGTERM), 3) << answers->log();
+  for (const char* version : {"1", "2", "3", "4"})
+    expect_has(answers->log(), fmt::format("took weights of version {}: ", version));
+}
+
+TEST_F(TrainerSends, OtherQuantizersOfInputsAreRefusedAtTheStart) {
+  const std::string base = read_file(yaml()), out = folder() + "/refused_inputs",
+                    config = with_quantizers(folder(), base, "quantize: {preset: FP8}\n"),
+                    sends = "train " + config + " --output " + out + " --exchange.to " + socket();
+  {
+    const auto answers = answer_beside();
+    expect_refused(sends, 2, "the receiver does not; start it with --quantize RUN.yaml");
+    EXPECT_EQ(answers->end(SIGTERM), 3) << answers->log();
+  }
+  const auto answers = answer_beside("--quantize " + config);
+  expect_refused(sends + " --quantize.preset INT8", 2,
+                 "the sender has int8 by tensor, calibrated, the receiver fp8 by tensor, calibrated");
+  EXPECT_FALSE(exists(out + "/checkpoints"));
+  expect_refused("weights send " + folder() + "/model --to " + socket(), 2,
+                 "the sender does not; start it without --quantize");
+  EXPECT_EQ(answers->end(SIGTERM), 3) << answers->log();
+  expect_refused(sends + " --quantize.preset W4A8_MXFP4_FP8", 2,
+                 "scales its input by the largest magnitude of a pass, which differs between the process of "
+                 "exchange and training");
+  const std::string from = " --weights-from " + socket();
+  expect_refused(answering("no.jsonl", "--quantize " + config), 2,
+                 "[--quantize] is written without --weights-from");
+  expect_refused(answering("no.jsonl", "--base-dtype nf4 --quantize " + config + from), 2,
+                 "not taken by a model in --base-dtype");
+  expect_refused(answering("no.jsonl", "--quantize " + yaml() + from), 2, "quantizes nothing");
+  write_file(folder() + "/weights_alone.yaml", base + "quantize: {preset: INT8_WEIGHT_ONLY}\n");
+  expect_refused(answering("no.jsonl", "--quantize " + folder() + "/weights_alone.yaml" + from), 2,
+                 "quantizes weights alone, which come rounded; leave it out");
+}
+
 TEST_F(TrainerSends, PlansSayWhatMemoryValuesTravelThrough) {
   const auto plan = [](const std::string& more) {
     const Outcome outcome = run(sending("planned", "--dry-run --explain-memory " + more));

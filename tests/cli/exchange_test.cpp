@@ -219,15 +219,6 @@ TEST_F(TrainerSends, WhatCannotBeSentIsRefusedBeforeTraining) {
   expect_refused(sending("none"), 2, "nobody takes weights there");
   EXPECT_FALSE(exists(folder() + "/none/checkpoints"));
   expect_refused(sending("none", "--exchange.memory device"), 2, "[exchange.memory] is device");
-  for (const char* plan : {"", " --dry-run"})
-    expect_refused(sending("rounded", fmt::format("--quantize.preset INT8_DEFAULT{}", plan)), 2,
-                   "input_quantizer rounds values that pass, and does not travel");
-  EXPECT_FALSE(exists(folder() + "/rounded")) << "nothing is loaded before";
-  write_file(folder() + "/quantized_lora.yaml",
-             read_file(yaml()) + "adapters: [{name: a}]\nquantize: {preset: INT8_DEFAULT}\n");
-  expect_refused(
-      "train " + folder() + "/quantized_lora.yaml --output " + folder() + "/none --exchange.to " + socket(),
-      2, "input_quantizer rounds values that pass, and does not travel");
   expect_refused(answering("no.jsonl", "--weights-mode direct"), 2, "without --weights-from");
   expect_refused(answering("no.jsonl", "--weights-mode all --weights-from " + socket()), 2,
                  "expected staged or direct");

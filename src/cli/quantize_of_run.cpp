@@ -1,0 +1,21 @@
+#include "cli/quantize_of_run.h"
+
+#include "base/error.h"
+#include "cli/run_arguments.h"
+
+namespace temper::cli {
+
+layers::QuantizeOptions quantize_of_run(const std::string& file) {
+  recipes::RunConfig config;
+  config::Schema schema = config::schema_of(config);
+  RunArguments arguments;
+  arguments.yaml_file = file;
+  arguments.load(schema);
+  const layers::QuantizeOptions options = config.quantize.to_options();
+  if (!options.any())
+    fail("[--quantize] {} quantizes nothing; give the configuration of the run that sends, or leave it out",
+         file);
+  return options;
+}
+
+}  // namespace temper::cli

@@ -29,6 +29,11 @@ struct Verdict {
   Json next = {};          // an array of messages with which an environment continues; null: it is over
 };
 
+// Advantages are made of sums and squares of rewards, and gradients of these, in float32: none of them
+// overflows up to here. Why a sum of rewards cannot be learnt from; empty: it can.
+constexpr double kLargestReward = 1e30;
+std::string problem_of_reward(double reward);
+
 constexpr double kForEver = std::numeric_limits<double>::infinity();  // seconds
 
 // Judges answers; programs and servers do so while the caller does other work. Calls come from one thread.

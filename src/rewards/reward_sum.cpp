@@ -7,6 +7,12 @@
 
 namespace temper::rewards {
 
+std::string problem_of_reward(double reward) {
+  if (std::abs(reward) <= kLargestReward) return "";
+  return fmt::format("{} is too large to learn from; expected at most {} in magnitude", reward,
+                     kLargestReward);
+}
+
 RewardSum::RewardSum(const std::vector<RewardConfig>& configs, const std::string& key)
     : missing_(configs.size()) {
   for (size_t i = 0; i < configs.size(); ++i) {
@@ -63,6 +69,8 @@ RewardSum::Judged RewardSum::sum_of(const std::vector<Verdict>& parts) const {
     const Verdict& verdict = parts[part];
     if (!verdict.error.empty())
       return {.verdict = {.error = fmt::format("reward {}: {}", names_[part], verdict.error)}};
+    if (const std::string problem = problem_of_reward(verdict.reward); !problem.empty())
+      return {.verdict = {.error = fmt::format("reward {}: {}", names_[part], problem)}};
     out.parts.push_back(verdict.reward);
     out.verdict.reward += weights_[part] * verdict.reward;
     if (verdict.next.is_null()) continue;
@@ -72,8 +80,8 @@ RewardSum::Judged RewardSum::sum_of(const std::vector<Verdict>& parts) const {
     continues = &names_[part];
     out.verdict.next = verdict.next;
   }
-  if (!std::isfinite(out.verdict.reward))
-    return {.verdict = {.error = "the sum of the rewards is too large for a number"}};
+  if (const std::string problem = problem_of_reward(out.verdict.reward); !problem.empty())
+    return {.verdict = {.error = "the sum of the rewards: " + problem}};
   return out;
 }
 

@@ -35,14 +35,26 @@ TEST(RewardSum, AnErrorOfOnePartIsTheSums) {
   EXPECT_TRUE(judged[0].second.parts.empty());
 }
 
-TEST(RewardSum, ASumThatIsNoNumberIsAnError) {
-  RewardSum sum({{.type = "exact_match", .weight = 1.7e308},
-                 {.type = "exact_match", .name = "other", .weight = 1.7e308}},
-                "grpo.rewards");
-  const Json row = Json::parse(R"({"answer": "x"})", "row");
-  sum.submit(1, {.place = "", .row = &row, .text = "x"});
-  EXPECT_EQ(sum.take(kForEver).at(0).second.verdict.error,
-            "the sum of the rewards is too large for a number");
+// Finite numbers among them, whose squares would be infinite.
+TEST(RewardSum, WhatIsTooLargeToLearnFromIsAnError) {
+  const auto error_of_weights = [](double first, double second) {
+    RewardSum sum({{.type = "exact_match", .weight = first},
+                   {.type = "exact_match", .name = "other", .weight = second}},
+                  "grpo.rewards");
+    const Json row = Json::parse(R"({"answer": "x"})", "row");
+    sum.submit(1, {.place = "", .row = &row, .text = "x"});
+    return sum.take(kForEver).at(0).second.verdict.error;
+  };
+  EXPECT_EQ(error_of_weights(1e30, 0), "");
+  EXPECT_EQ(error_of_weights(-1e30, 0), "");
+  EXPECT_EQ(
+      error_of_weights(1e30, 1e29),
+      "the sum of the rewards: 1.1e+30 is too large to learn from; expected at most 1e+30 in magnitude");
+  EXPECT_EQ(
+      error_of_weights(-1e308, 0),
+      "the sum of the rewards: -1e+308 is too large to learn from; expected at most 1e+30 in magnitude");
+  EXPECT_EQ(error_of_weights(1.7e308, 1.7e308),
+            "the sum of the rewards: inf is too large to learn from; expected at most 1e+30 in magnitude");
 }
 
 }  // namespace

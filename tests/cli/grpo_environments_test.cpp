@@ -110,6 +110,48 @@ TEST_F(GrpoEnvironments, AnswersThatCannotBeJudged) {
   }));
 }
 
+// Numbers whose squares, or whose sums over turns, are beyond what gradients can be made of.
+TEST_F(GrpoEnvironments, RewardsThatAreTooLargeToLearnFrom) {
+  write_file(folder() + "/large.py",
+             "import json, sys\n"
+             "first, then = float(sys.argv[1]), float(sys.argv[2])\n"
+             "for number, line in enumerate(sys.stdin):\n"
+             "    asked = json.loads(line)\n"
+             "    said = {'reward': first if number % 5 == 0 else number % 3}\n"
+             "    if then and len(asked['messages']) < 3:\n"
+             "        said = {'messages': [{'role': 'user', 'content': 'Sure?'}], 'reward': first}\n"
+             "    elif then:\n"
+             "        said = {'reward': then}\n"
+             "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
+  const auto config = [](const char* name, const char* rewards) {
+    return configuration(name, fmt::format("  rewards: [{{type: program, command: python3 "
+                                           "{}/large.py {}}}]\n",
+                                           folder(), rewards));
+  };
+  expect_refused("train " + config("large", "1e308 0") + " --output " + folder() + "/large", 2,
+                 "sample 0] reward program: 1e+308 is too large to learn from; expected at most 1e+30 in "
+                 "magnitude; grpo.on_reward_error: drop leaves such answers out");
+  for (const auto& [name, numbers] : {std::pair{"large_alone", "-1e308 0"}, {"large_turns", "6e29 5e29"}}) {
+    const std::string out =
+        trained(config(name, numbers), name, " --grpo.group_size 32 --grpo.on_reward_error drop");
+    double failed = 0;
+    for (const Json& line : metrics(out)) {
+      failed += number(line, "answers_failed");
+      EXPECT_LE(std::abs(number(line, "reward")), 6e29);
+      EXPECT_TRUE(line.at("grad_norm").is_number());
+    }
+    EXPECT_GT(failed, 0) << name;
+    int64_t dropped = 0;
+    for (const Json& line : rollouts(out + "/rollouts.jsonl"))
+      if (line.find("error") != nullptr) {
+        ++dropped;
+        EXPECT_TRUE(line.at("reward").is_null());  // nor is it what the first turn gave
+        EXPECT_TRUE(line.at("rewards").as_object().empty());
+      }
+    EXPECT_EQ(dropped, static_cast<int64_t>(failed)) << name;
+  }
+}
+
 // An answer that one rank cannot judge ends the run on all of them, at once, and what was learnt is saved.
 TEST_F(GrpoEnvironments, ARankThatCannotJudgeEndsTheRun) {
   const std::string judge = folder() + "/one_question.py";

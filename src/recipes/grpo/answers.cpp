@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/clock.h"
@@ -209,15 +210,19 @@ void Answers::take_answer(Job& job, const rollout::Completion& answer) {
 void Answers::take_verdict(Job& job, size_t index, rewards::RewardSum::Judged judged) {
   Talk& talk = job.talks[index];
   SampledAnswer& sample = talk.sample;
+  // What an environment gives turn by turn adds up.
+  const double reward = (std::isnan(sample.reward) ? 0 : sample.reward) + judged.verdict.reward;
+  if (judged.verdict.error.empty()) judged.verdict.error = rewards::problem_of_reward(reward);
   if (!judged.verdict.error.empty()) {
     const std::string error = fmt::format("[{}] {}", talk.place(), judged.verdict.error);
     if (grpo_keys(config_).on_reward_error == GrpoKeys::OnRewardError::kStop)
       fail("{}; grpo.on_reward_error: drop leaves such answers out", error);
     log_warning(error + "; the answer is left out");
     sample.error = judged.verdict.error;
+    sample.reward = std::numeric_limits<double>::quiet_NaN();  // earlier turns are no verdict
+    sample.parts.clear();
   } else {
-    // What an environment gives turn by turn adds up.
-    sample.reward = (std::isnan(sample.reward) ? 0 : sample.reward) + judged.verdict.reward;
+    sample.reward = reward;
     sample.parts.resize(judged.parts.size());
     for (size_t i = 0; i < judged.parts.size(); ++i) sample.parts[i] += judged.parts[i];
     if (!judged.verdict.next.is_null() && !sample.is_truncated())

@@ -8,9 +8,9 @@ namespace {
 
 using ops::RoundedExperts;
 
-class Products {
+class RoundedProducts {
  public:
-  Products(const ops::MoeExperts&, const ExpertPlan& plan) : plan_(plan), tiles_(row_tiles(plan)) {}
+  RoundedProducts(const ops::MoeExperts&, const ExpertPlan& plan) : plan_(plan), tiles_(row_tiles(plan)) {}
 
   void multiply(const Tensor& matrices, bool transpose, const Tensor& rows, const Tensor& d) const {
     multiply_rows(plan_, tiles_, {rows, false}, matrices, transpose, d);
@@ -30,7 +30,7 @@ class Products {
   Tensor tiles_;
 };
 
-using Steps = RoundedExpertsBy<Products>;
+using RoundedSteps = RoundedExpertsBy<RoundedProducts>;
 
 ops::Refusal accepts(const RoundedExperts::Signature& s, const HardwareFacts& facts) {
   if (const ops::Refusal refusal = refuse_rounding(s)) return refusal;
@@ -42,11 +42,11 @@ ops::Refusal accepts(const RoundedExperts::Signature& s, const HardwareFacts& fa
 ops::Kernel<RoundedExperts> cuda_rounded_experts_kernel() {
   return {.hardware = hardware::kGpu,
           .accepts = accepts,
-          .forward = Steps::forward,
-          .backward = Steps::backward,
+          .forward = RoundedSteps::forward,
+          .backward = RoundedSteps::backward,
           .batch_invariant = true,
           .repeats = true,
-          .outline = {Steps::forward, Steps::backward}};
+          .outline = {RoundedSteps::forward, RoundedSteps::backward}};
 }
 
 }  // namespace temper::backends

@@ -14,7 +14,7 @@ struct ByHopper {
   static constexpr bool kTakeSwiglu = true;
 };
 
-ops::Refusal accepts_hopper(const ops::LoraLinear::Signature& s, const HardwareFacts& facts) {
+ops::Refusal accepts_whole_vectors(const ops::LoraLinear::Signature& s, const HardwareFacts& facts) {
   if (facts.compute_capability != 90 || s.dtype != DType::kBF16)
     return fmt::format("is for bfloat16 at compute capability 9.0, this is {} at {}.{}", to_string(s.dtype),
                        facts.compute_capability / 10, facts.compute_capability % 10);
@@ -25,12 +25,12 @@ ops::Refusal accepts_hopper(const ops::LoraLinear::Signature& s, const HardwareF
 
 // What products and gradients of others are, these leave to the library.
 ops::Refusal accepts_any_size(const ops::LoraLinear::Signature& s, const HardwareFacts& facts) {
-  return accepts_hopper({.dtype = s.dtype}, facts);
+  return accepts_whole_vectors({.dtype = s.dtype}, facts);
 }
 
 }  // namespace
 
-ops::Kernel<ops::LoraLinear> lora_linear_kernel() { return lora_linear_by<ByHopper>(accepts_hopper); }
+ops::Kernel<ops::LoraLinear> lora_linear_kernel() { return lora_linear_by<ByHopper>(accepts_whole_vectors); }
 
 ops::Kernel<ops::LoraLinear> invariant_lora_linear_kernel() {
   return invariant_lora_linear_by<ByHopper>(accepts_any_size);

@@ -10,9 +10,9 @@ namespace {
 
 using ops::RoundedExperts;
 
-class Products {
+class RoundedProducts {
  public:
-  Products(const ops::MoeExperts& op, const ExpertPlan& plan)
+  RoundedProducts(const ops::MoeExperts& op, const ExpertPlan& plan)
       : experts_(op, plan), items_(experts_.items()) {}
 
   void multiply(const Tensor& matrices, bool transpose, const Tensor& rows, const Tensor& d) const {
@@ -33,7 +33,7 @@ class Products {
   Tensor items_;
 };
 
-using Steps = RoundedExpertsBy<Products>;
+using RoundedSteps = RoundedExpertsBy<RoundedProducts>;
 
 ops::Refusal accepts(const RoundedExperts::Signature& s, const HardwareFacts& facts) {
   if (const ops::Refusal refusal = refuse_rounding(s)) return refusal;
@@ -45,11 +45,11 @@ ops::Refusal accepts(const RoundedExperts::Signature& s, const HardwareFacts& fa
 ops::Kernel<RoundedExperts> rounded_experts_kernel() {
   return {.hardware = hardware::kGpu,
           .accepts = accepts,
-          .forward = Steps::forward,
-          .backward = Steps::backward,
+          .forward = RoundedSteps::forward,
+          .backward = RoundedSteps::backward,
           .batch_invariant = true,
           .repeats = true,
-          .outline = {Steps::forward, Steps::backward}};
+          .outline = {RoundedSteps::forward, RoundedSteps::backward}};
 }
 
 }  // namespace temper::backends::hopper

@@ -6,7 +6,7 @@
 namespace temper::models {
 namespace {
 
-void read_layers(ConfigReader& reader, DenseConfig& config) {
+void read_alternating_layers(ConfigReader& reader, DenseConfig& config) {
   constexpr const char* kWindow = "sliding_window";
   const int64_t window = reader.integer(kWindow, 128);
   if (window <= 0 || reader.is_null(kWindow))
@@ -38,7 +38,7 @@ layers::DecoderConfig configure_gpt_oss(ConfigReader& reader) {
   expect_rope(reader);
   read_decoder(reader, config, 150000);
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias", true);
-  read_layers(reader, config);
+  read_alternating_layers(reader, config);
   channels::ExpertsConfig experts =
       read_experts(reader, config.hidden_size, {{"num_local_experts", "num_experts"}, "intermediate_size"});
   experts.routing.normalize = true;

@@ -47,6 +47,7 @@ void append(data::PackedRow& row, const data::PackedRow& from, size_t document, 
   };
   copy(row.ids, from.ids);
   copy(row.targets, from.targets);
+  row.targets.back() = data::kIgnore;  // of a document that was cut, too
   row.document_lengths.push_back(length);
   row.sources.push_back(0);
   if (document < from.answers.size()) row.answers.push_back(from.answers[document]);
@@ -86,13 +87,30 @@ class RowFiller {
   int64_t first_ = 0;
 };
 
+// The document of a sample with most targets, behind a prompt for which it leaves room: answers that a run
+// gives itself are never longer than those of its sample.
+data::PackedRow longest_answers(const RunConfig& config, const Sample& sample) {
+  const data::PackedRow& most = *std::ranges::max_element(
+      sample.rows, {}, [](const data::PackedRow& row) { return row.num_targets(); });
+  data::PackedRow row;
+  append(row, most, 0, 0, most.document_lengths.front());
+  const auto more = static_cast<size_t>(std::max<int64_t>(0, row_tokens(config) - row.size()));
+  row.ids.insert(row.ids.begin(), more, row.ids.front());
+  row.targets.insert(row.targets.begin(), more, data::kIgnore);
+  row.document_lengths.front() += static_cast<int64_t>(more);
+  return row;
+}
+
 std::vector<data::PackedRow> rows_of(const RunConfig& config, const Sample& sample, int64_t count) {
   std::vector<data::PackedRow> rows;
   RowFiller filler(sample.rows);
   // Without packing the longest document decides.
-  const bool fills = !sample.rows.empty() && config.data.packing != data::Packing::kNone;
+  const bool packs = config.data.packing != data::Packing::kNone,
+             answers = !sample.rows.empty() && recipe_of(config).rollouts != nullptr;
   for (int64_t i = 0; i < std::max<int64_t>(count, 1); ++i)
-    rows.push_back(fills ? filler.next(row_tokens(config)) : longest_row(config, static_cast<size_t>(i)));
+    rows.push_back(packs && !sample.rows.empty() ? filler.next(row_tokens(config))
+                   : answers                     ? longest_answers(config, sample)
+                                                 : longest_row(config, static_cast<size_t>(i)));
   return rows;
 }
 

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "checkpoints/placed_tensors.h"
 #include "collectives/at_root.h"
+#include "config/schema.h"
 #include "exchange/weight_sources.h"
 #include "training/rounded_weights.h"
 
@@ -12,7 +13,19 @@ namespace temper::recipes {
 
 void check_exchange(const RunConfig& config) {
   const ExchangeConfig& exchange = config.exchange;
-  if (exchange.to.empty()) return;
+  if (exchange.to.empty()) {
+    RunConfig defaults;
+    RunConfig written = config;
+    const config::Schema usual = config::schema_of(defaults.exchange),
+                         own = config::schema_of(written.exchange);
+    for (const auto& field : own.fields())
+      if (const Json value = config::value_of(*field); value != config::value_of(*usual.find(field->name)))
+        fail(
+            "[exchange.{}] is {}, but exchange.to names no process that gets weights; write its socket, or "
+            "leave exchange out",
+            field->name, value.dump());
+    return;
+  }
   if (exchange.memory == ChunkMemory::kDevice && config.device == "cpu")
     fail("[exchange.memory] is device, but the run computes on cpu; write host, or leave it out");
 }

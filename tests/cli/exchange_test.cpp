@@ -219,6 +219,8 @@ TEST_F(TrainerSends, WhatCannotBeSentIsRefusedBeforeTraining) {
   expect_refused(sending("none"), 2, "nobody takes weights there");
   EXPECT_FALSE(exists(folder() + "/none/checkpoints"));
   expect_refused(sending("none", "--exchange.memory device"), 2, "[exchange.memory] is device");
+  expect_refused("train " + yaml() + " --output " + folder() + "/none --exchange.check_sync true", 2,
+                 "[exchange.check_sync] is true, but exchange.to names no process that gets weights");
   expect_refused(answering("no.jsonl", "--weights-mode direct"), 2, "without --weights-from");
   expect_refused(answering("no.jsonl", "--weights-mode all --weights-from " + socket()), 2,
                  "expected staged or direct");

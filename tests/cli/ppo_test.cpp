@@ -278,6 +278,26 @@ int64_t bytes_below(const std::string& folder) {
 }
 
 // What is left on disk at the end is the most that there is at once: two checkpoints and both results.
+// Rows of a plan are full, but their answers are such as the run's own: something is behind each token of
+// which the critic says a value, and none is longer than those of which a loss with a constant knows.
+TEST_F(Ppo, PlansOfRowsOfAnyLength) {
+  for (const char* loss : {"ppo", "dr_grpo", "rloo"})
+    for (const char* packing : {"best_fit", "none"})
+      for (const int group : {1, 4})
+        for (const int length : {40, 41, 48}) {
+          if (group == 1 && std::string_view(loss) != "ppo") continue;
+          const Outcome outcome = run(
+              fmt::format("train {} --output {}/any_rows --dry-run --grpo.group_size {} --data.packing {} "
+                          "--data.max_length {}",
+                          configuration("any_rows", fmt::format("  loss: {}\n", loss)), folder(), group,
+                          packing, length));
+          EXPECT_EQ(outcome.code, 0) << loss << packing << " " << group << " " << length << outcome.err;
+        }
+  for (const char* loss : {"ppo", "rloo"})
+    trained(configuration("unpacked", fmt::format("  loss: {}\n", loss)), std::string("unpacked_") + loss,
+            " --data.packing none --train.steps 2");
+}
+
 TEST_F(Ppo, PlansOfDiskCountTheCritic) {
   for (const char* keys : {"", "  critic: {rank: 64}\n"}) {
     const std::string name = *keys == 0 ? "ppo_disk" : "ppo_disk_lora", out = folder() + "/" + name;

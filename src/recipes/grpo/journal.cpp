@@ -47,8 +47,12 @@ void Journal::for_each_line(const std::string& file, const std::function<void(co
     try {
       use({text.substr(begin, end - begin), file, number});
     } catch (const Error& error) {
-      if (std::string_view(error.what()).starts_with(place)) throw;
-      throw Error(fmt::format("{}] {}", place, error.what()), error.kind());
+      const bool names_it = std::string_view(error.what()).starts_with(place);
+      throw Error(
+          fmt::format("{}{}; the line is damaged: remove it, and its answer is sampled again where a run "
+                      "needs it",
+                      names_it ? "" : place + "] ", error.what()),
+          error.kind());
     }
   }
 }

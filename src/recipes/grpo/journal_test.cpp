@@ -49,6 +49,7 @@ TEST(Journal, ErrorsNameTheLine) {
   expect_has(refusal(R"({"rollout": "x"})"), file + ":2] expected an integer, found a string");
   expect_has(refusal(R"({"rollout": 1, "group": 0})"), file + ":2] ");
   expect_has(refusal("rubbish"), file + ":2:1:1] not valid JSON");
+  expect_has(refusal("rubbish"), "; the line is damaged: remove it, and its answer is sampled again");
 }
 
 }  // namespace

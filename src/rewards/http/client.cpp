@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "rewards/http/library.h"
 #include "rewards/protocol.h"
@@ -95,7 +96,7 @@ void Client::start(Request& request) {
 
 size_t Client::receive(char* data, size_t size, size_t count, void* request) {
   std::string& response = static_cast<Request*>(request)->response;
-  if (response.size() + size * count > kLongestResponse) return 0;  // an error of the request
+  if (response.size() + size * count > kLongestResponse) return 0;  // CURLE_WRITE_ERROR
   response.append(data, size * count);
   return size * count;
 }
@@ -126,6 +127,8 @@ void Client::finish(Requests::iterator request, CURLcode result,
   std::string problem;
   if (result == CURLE_OPERATION_TIMEDOUT) {
     problem = fmt::format("gave no answer within {:g} seconds", server_.timeout);
+  } else if (result == CURLE_WRITE_ERROR) {
+    problem = fmt::format("answered with more than {}", format_bytes(kLongestResponse));
   } else if (result != CURLE_OK) {
     problem = fmt::format("cannot be asked: {}", curl().easy_strerror(result));
   } else if (status < 200 || status > 299) {

@@ -161,6 +161,7 @@ TEST(HttpReward, MistakesAreNotRepeated) {
     if (text == "moved") return response("302 Found", "");
     if (text == "wrong") return response("422 Unprocessable Content", "no field 'value'");
     if (text == "other") return response("200 OK", R"({"id": 99, "reward": 1})");
+    if (text == "long") return response("200 OK", std::string((64 << 20) + 1, ' '));
     if (text == "error") return response("200 OK", R"({"id": 7, "error": "cannot judge this"})");
     return response("200 OK", "<html>");
   });
@@ -172,7 +173,8 @@ TEST(HttpReward, MistakesAreNotRepeated) {
   EXPECT_EQ(judged_by(server, "error", 5).error, "cannot judge this");
   expect_has(judged_by(server, "", 5).error,
              name + " answered what is no answer: '<html>' is no JSON object (");
-  EXPECT_EQ(server.requests(), 5);
+  EXPECT_EQ(judged_by(server, "long", 5).error, name + " answered with more than 64.00 MiB");
+  EXPECT_EQ(server.requests(), 6);
 }
 
 TEST(HttpReward, NoServer) {

@@ -35,19 +35,28 @@ struct Stop {
 };
 
 // A rank that waits lets others have the core: soon where ranks share cores, and for long where it waits
-// long.
+// long. Where another program has taken the core for longer than a rank works between two messages, it sleeps
+// instead for a while: whoever yields waits for that program's whole slice each time, and whoever wakes comes
+// first.
 class Patience {
  public:
   void wait() {
     ++turns_;
     if (turns_ < 200) return;
-    if (turns_ < 5000)
+    if (turns_ < 5000 && waits_asleep_ == 0) {
+      const auto before = Clock::now();
       sched_yield();
-    else
+      if (Clock::now() - before > kLongAway) waits_asleep_ = kWaitsAsleep;
+    } else {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
   }
+  ~Patience() { waits_asleep_ = std::max(0, waits_asleep_ - 1); }
 
  private:
+  static constexpr std::chrono::milliseconds kLongAway{2};
+  static constexpr int kWaitsAsleep = 100;
+  static inline int waits_asleep_ = 0;  // of this process; one thread exchanges messages
   int turns_ = 0;
 };
 

@@ -105,8 +105,8 @@ class Group {
   // results the work needs soon.
   void go_apart() { do_go_apart(); }
   // Gives back what the devices' network holds, memory of devices among it, once this rank's device has done
-  // what it was asked for. The next collective on tensors connects anew. All ranks call it; parts of the
-  // group are disconnected by themselves.
+  // what it was asked for. The next collective on tensors connects anew. All ranks call it, and have no
+  // captured graph with collectives of this group; parts of the group are disconnected by themselves.
   void disconnect() { do_disconnect(); }
   // Ranks compare what they call before each collective on tensors, where the room does not do so anyway.
   void set_checks(bool checks) { checks_ = checks; }

@@ -38,7 +38,7 @@ std::string to_string(Device device) {
 
 std::string_view to_string(MemoryTag tag) {
   static constexpr std::string_view kNames[] = {"weights",  "gradients", "optimizer", "activations",
-                                                "kv_cache", "workspace", "data"};
+                                                "kv_cache", "graphs",    "workspace", "data"};
   return kNames[static_cast<size_t>(tag)];
 }
 

@@ -16,10 +16,11 @@ enum class MemoryTag : uint8_t {
   kOptimizer,
   kActivations,
   kKvCache,
+  kGraphs,  // what captured passes of rollouts write on their way
   kWorkspace,
   kData
 };
-inline constexpr int kNumMemoryTags = 7;
+inline constexpr int kNumMemoryTags = 8;
 std::string_view to_string(MemoryTag tag);
 
 struct RegionUsage {

@@ -1,5 +1,7 @@
 #include "recipes/colocation.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "recipes/recipe.h"
@@ -11,7 +13,9 @@ Colocation colocation_of(const RunConfig& config, Device device) {
   Colocation found;
   if (const Recipe& recipe = recipe_of(config); recipe.rollouts != nullptr) {
     found.with = "rollouts, by turns";
-    if (!recipe.rollouts(config).asleep.empty()) found.needs = fmt::format("{}.sleep", config.recipe);
+    const std::vector<training::UpdateState> asleep = recipe.rollouts(config).asleep;
+    const auto communication = std::ranges::count(asleep, training::UpdateState::kCommunication);
+    if (std::ssize(asleep) > communication) found.needs = fmt::format("{}.sleep", config.recipe);
   }
   const bool is_sent = !config.exchange.to.empty() && device.type != DeviceType::kCpu &&
                        config.exchange.memory != ChunkMemory::kHost;

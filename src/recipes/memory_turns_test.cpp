@@ -95,9 +95,9 @@ TEST(MemoryTurns, FiveHundredCyclesEndAsTheyBegan) {
       turn.wake();
     }
     {
-      MemoryTurn turn({}, "an update", {{MemoryTag::kKvCache, PauseMode::kDrop}});
+      both.engine.sleep();
       both.trainer.step(kRows, 0);
-      turn.wake();
+      both.engine.wake();
     }
     ASSERT_EQ(both.addresses(), addresses) << cycle;
     if (cycle == 5) fifth = Use();
@@ -143,7 +143,7 @@ TEST(MemoryTurns, WhatSleepsIsAskedForNothing) {
     expect_refused([&] { both.trainer.step(kRows, 0); }, "optimizer", "a rollout");
     expect_refused([&] { both.optimizer.state(); }, "optimizer", "a rollout");
   }
-  const MemoryTurn turn({}, "an update", {{MemoryTag::kKvCache, PauseMode::kDrop}});
+  both.engine.sleep();
   expect_refused([&] { both.answer(); }, "kv_cache", "an update");
   expect_refused([&] { rollout::Engine(both.model->decoder, {}); }, "kv_cache", "an update");
 }

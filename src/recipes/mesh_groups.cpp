@@ -46,6 +46,15 @@ std::unique_ptr<collectives::Group> MeshGroups::along(const char* name, unsigned
   return members.size() == 1 ? nullptr : ranks_.part(name, members);
 }
 
+void MeshGroups::disconnect(bool all) const {
+  const layers::ModelRanks model = this->model();
+  for (collectives::Group* const group : {&ranks_, data_.get(), tensor_.get(), expert_.get(), shard_.get(),
+                                          replicate_.get(), expert_shard_.get(), experts_.get()}) {
+    const bool passes = group != nullptr && (group == model.tensor || group == model.in_step_forward());
+    if (group != nullptr && (all || !passes)) group->disconnect();
+  }
+}
+
 optimizers::Sharing MeshGroups::sharing() const {
   return {.shard = shard_.get(),
           .replicate = replicate_.get(),

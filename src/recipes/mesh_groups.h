@@ -21,6 +21,10 @@ class MeshGroups {
     return {mesh_, ranks_.rank(), tensor_.get(), expert_.get(), shard_.get(), expert_shard_.get()};
   }
   optimizers::Sharing sharing() const;
+  // Gives back what networks between devices hold (Group::disconnect) that passes without gradients do not
+  // need, or (`all`) what any of them hold, the run's own network among them. No captured graph has
+  // collectives of those. All ranks call it at the same time.
+  void disconnect(bool all) const;
 
  private:
   // Those whose places on some axes are this one's; null where it is alone.

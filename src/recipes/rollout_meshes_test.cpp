@@ -67,7 +67,8 @@ std::map<int, rollout::Completion> answered(const Answering& by, double temperat
   rollout::Request like;
   like.sampling = {.temperature = temperature};
   like.adapter = by.adapter.get();
-  rollout::EngineOfRanks engine(by.model->decoder, options, nullptr, like);
+  rollout::EngineOfRanks engine(by.model->decoder, options, nullptr);
+  engine.set_like(like);
   std::vector<int> own;
   for (int i = data.rank(); i < kRequests; i += data.size()) own.push_back(i);
   std::map<int64_t, int> asked;

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "device/memory_turn.h"
 #include "ops/token_log_probs/token_log_probs.h"
 #include "primitives/primitives.h"
 #include "rollout/sequence.h"
@@ -32,7 +31,7 @@ layers::PageSizes sizes_of(const EngineOptions& options, bool captures) {
 
 // Nobody answers while what answers are made of sleeps.
 void require_all_awake(Device device) {
-  for (const MemoryTag tag : {MemoryTag::kWeights, MemoryTag::kKvCache})
+  for (const MemoryTag tag : {MemoryTag::kWeights, MemoryTag::kKvCache, MemoryTag::kGraphs})
     require_awake(device, tag, "a request");
 }
 
@@ -51,10 +50,33 @@ Engine::Engine(const layers::Decoder& model, const EngineOptions& options,
       sample_(model.ops().at<ops::Sample>("head")),
       log_probs_(model.ops().at<ops::TokenLogProbs>("head")),
       model_version_(model.parameters().version()) {
-  for (int64_t slot = options_.max_running; slot > 0;) free_slots_.push_back(static_cast<int32_t>(--slot));
+  free_all_slots();
 }
 
 Engine::~Engine() = default;
+
+void Engine::free_all_slots() {
+  free_slots_.clear();
+  for (int64_t slot = options_.max_running; slot > 0;) free_slots_.push_back(static_cast<int32_t>(--slot));
+}
+
+void Engine::sleep() {
+  invariant(waiting_.empty() && running_.empty(), "an engine that has requests does not sleep");
+  if (turn_) return;
+  flight_.reset();  // of nobody
+  pool_.forget();
+  kept_slots_.clear();
+  free_all_slots();
+  turn_.emplace(
+      model_.device(), "an update",
+      std::vector<Sleeper>{{MemoryTag::kKvCache, PauseMode::kDrop}, {MemoryTag::kGraphs, PauseMode::kDrop}});
+}
+
+void Engine::wake() {
+  if (!turn_) return;
+  turn_->wake();
+  turn_.reset();
+}
 
 int64_t Engine::add(Request request) {
   require_all_awake(model_.parameters().device());

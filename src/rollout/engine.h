@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "device/memory_turn.h"
 #include "layers/decoder.h"
 #include "ops/sample/sample.h"
 #include "rollout/decoding_pass.h"
@@ -35,9 +36,6 @@ struct EngineOptions {
 // behind when it decodes (BoundMixer::decodes_as_prompts), tokens that were sampled are computed again one by
 // one, and only pages of prompts are shared.
 //
-// Its cache may sleep between requests (device/memory_turn.h), if the weights change before it wakes or what
-// is in it is kept: requests are refused meanwhile.
-//
 // The decoder must outlive it. When the weights change between two steps, requests that are running continue
 // with the new ones, which compute all of their tokens again.
 class Engine {
@@ -55,6 +53,13 @@ class Engine {
   // One pass of the model; false when nothing is left to do.
   bool step();
   std::vector<Completion> take_finished();  // since the last call, in the order in which they finished
+
+  // Between requests: others have the memory of its cache and of what captured passes write, at whose
+  // addresses they find it again; what is in it is lost, and equal beginnings are computed again. Requests
+  // are refused meanwhile. So are those of all engines on the device, whose memory is of the same regions.
+  void sleep();
+  void wake();  // an Error (kResources) where there is no memory for it
+  bool is_asleep() const { return turn_.has_value(); }
 
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }
@@ -78,6 +83,7 @@ class Engine {
   };
 
   // engine.cpp
+  void free_all_slots();
   void compute(const std::vector<Part>& parts);
   layers::BatchInput input_of(const std::vector<Part>& parts) const;
   void sample(const std::vector<Part>& parts, const Tensor& hidden);
@@ -130,7 +136,8 @@ class Engine {
   const layers::Decoder& model_;
   const EngineOptions options_;
   const tokenizers::Tokenizer* tokenizer_;
-  const bool captures_;  // passes in which all sequences get one token
+  const bool captures_;             // passes in which all sequences get one token
+  std::optional<MemoryTurn> turn_;  // of others, while it sleeps; ends when what sleeps is gone
   layers::PagedStates states_;
   const bool has_slots_;
   // Whether tokens that were sampled may be computed again in parts, as prompts are; states in slots are kept

@@ -8,11 +8,10 @@
 namespace temper::rollout {
 
 EngineOfRanks::EngineOfRanks(const layers::Decoder& model, const EngineOptions& options,
-                             const tokenizers::Tokenizer* tokenizer, Request like)
+                             const tokenizers::Tokenizer* tokenizer)
     : model_(model),
       tensor_(model.ranks().tensor),
       in_step_(model.ranks().in_step_forward()),
-      like_(std::move(like)),
       engine_(model, options, tokenizer) {}
 
 int64_t EngineOfRanks::enqueue(const Asked& asked) {

@@ -14,10 +14,13 @@ namespace temper::rollout {
 // All ranks make one and call round() as often as one another. Errors and deadlines are those of the groups.
 class EngineOfRanks {
  public:
-  // `like`: what all requests have in common: everything but prompt, max_new_tokens and the sampling's seed.
   // The decoder must outlive it.
   EngineOfRanks(const layers::Decoder& model, const EngineOptions& options,
-                const tokenizers::Tokenizer* tokenizer, Request like);
+                const tokenizers::Tokenizer* tokenizer);
+
+  // What requests have in common from now on: everything but prompt, max_new_tokens and the sampling's seed.
+  // On all ranks the same, and said while none runs.
+  void set_like(Request like) { like_ = std::move(like); }
 
   // Whether this rank's requests are asked for here; another rank asks for them otherwise.
   bool leads() const { return tensor_ == nullptr || tensor_->rank() == 0; }
@@ -34,6 +37,10 @@ class EngineOfRanks {
   // rank that follows neither matters.
   Round round(bool done, bool stop = false);
   std::vector<Completion> take_finished();  // none where another rank leads
+
+  // As Engine's, on all ranks.
+  void sleep() { engine_.sleep(); }
+  void wake() { engine_.wake(); }
 
   const Engine::Counts& counts() const { return engine_.counts(); }
 
@@ -56,7 +63,7 @@ class EngineOfRanks {
   const layers::Decoder& model_;
   collectives::Group* const tensor_;
   collectives::Group* const in_step_;
-  const Request like_;
+  Request like_;
   Engine engine_;
   std::vector<Asked> untold_;  // that the other tensor ranks do not know yet
 };

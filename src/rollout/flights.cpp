@@ -36,8 +36,8 @@ DecodingPass& Engine::pass_for(int64_t rows, size_t pages, const Request& reques
   if (!arena_) {
     const int64_t most = rows_of_pass(options_.max_running);
     next_ids_ = Tensor::zeros({most}, DType::kI32, MemoryTag::kData, device);
-    seen_ = Tensor::empty({most, model_.config().vocab_size}, DType::kU8, MemoryTag::kData, device);
-    arena_ = std::make_shared<Arena>(device);
+    seen_ = Tensor::empty({most, model_.config().vocab_size}, DType::kU8, MemoryTag::kGraphs, device);
+    arena_ = std::make_shared<Arena>(device, MemoryTag::kGraphs);
   }
   std::unique_ptr<DecodingPass>& pass = passes_[shape];
   if (pass == nullptr)

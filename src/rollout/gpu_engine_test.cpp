@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <map>
 
+#include "base/error.h"
 #include "ops/token_log_probs/token_log_probs.h"
 #include "rollout/engine.h"
 #include "tests/support/gpu.h"
@@ -77,6 +79,41 @@ class GpuEngine : public testing::TestWithParam<const char*> {
 
   std::unique_ptr<models::Model> model_;
 };
+
+// Captured passes find their memory at the same addresses, whatever others wrote there meanwhile.
+TEST_P(GpuEngine, SleepsBetweenRequestsWithItsGraphs) {
+  const std::vector<Request> requests = mixed_requests(20, 1);
+  Engine engine(model(), {.max_running = 24});
+  const auto answers = [&] {
+    for (const Request& request : requests) engine.add(request);
+    std::map<int64_t, Completion> all;
+    while (engine.step())
+      for (Completion& each : engine.take_finished()) all[each.id] = std::move(each);
+    std::vector<std::pair<Ids, std::vector<float>>> found;
+    for (auto& [id, each] : all) found.emplace_back(each.ids, each.log_probs);
+    return found;
+  };
+  const Device device = model().device();
+  const auto region = [&](MemoryTag tag) { return pool(device).usage()[static_cast<size_t>(tag)]; };
+  const auto expected = answers();
+  const Tensor poison = Tensor::empty({int64_t{1} << 26}, DType::kU8);
+  std::memset(poison.raw(), 0xff, static_cast<size_t>(poison.bytes()));
+  for (int turn = 0; turn < 3; ++turn) {
+    const int64_t graphs = region(MemoryTag::kGraphs).live;
+    EXPECT_EQ(graphs > 0, model().batches_on_device());
+    engine.sleep();
+    EXPECT_EQ(region(MemoryTag::kGraphs).held, 0);
+    EXPECT_EQ(region(MemoryTag::kKvCache).held, 0);
+    {
+      std::vector<Tensor> others;  // more than what sleeps
+      for (int i = 0; i < 8; ++i) others.push_back(poison.on(device));
+    }
+    EXPECT_THROW(engine.add(requests[0]), Error);
+    engine.wake();
+    EXPECT_EQ(answers(), expected) << turn;
+    EXPECT_EQ(region(MemoryTag::kGraphs).live, graphs);  // nothing was captured anew
+  }
+}
 
 // Experts that round to another choice move a token far, and latent attention computes tokens of answers by
 // another formula: of these the mean is compared.

@@ -5,10 +5,8 @@
 namespace temper::rollout {
 
 PagePool::PagePool(int64_t pages) {
-  for (int64_t page = 0; page < pages; ++page) {
-    pages_.push_back({0, index_.end(), idle_.end()});
-    free_.push_back(static_cast<int32_t>(pages - 1 - page));
-  }
+  pages_.resize(static_cast<size_t>(pages), {0, index_.end(), idle_.end()});
+  free_all();
 }
 
 int32_t PagePool::take() {
@@ -55,6 +53,22 @@ uint64_t PagePool::publish(int32_t page, const Key& key) {
     serials_[next_serial_++] = page;
   }
   return entry->second.serial;
+}
+
+void PagePool::forget() {
+  invariant(available() == size(), "somebody has a page");
+  index_.clear();
+  serials_.clear();
+  idle_.clear();
+  free_all();
+}
+
+void PagePool::free_all() {
+  free_.clear();
+  for (int64_t page = size(); page > 0;) {
+    free_.push_back(static_cast<int32_t>(--page));
+    at(free_.back()).entry = index_.end();
+  }
 }
 
 }  // namespace temper::rollout

@@ -40,6 +40,9 @@ class PagePool {
   // A full page can be found from now on; where another has the same key, that one stays. The serial of the
   // key.
   uint64_t publish(int32_t page, const Key& key);
+  // Of pages that nobody has: what is in them is lost, and none is found any more. Pages are taken in the
+  // order of a new pool from now on.
+  void forget();
   bool holds(uint64_t serial) const { return serials_.contains(serial); }
 
  private:
@@ -49,6 +52,7 @@ class PagePool {
     Index::iterator entry;              // end: it cannot be found
     std::list<int32_t>::iterator idle;  // where nobody has it
   };
+  void free_all();
   Page& at(int32_t page) { return pages_[static_cast<size_t>(page)]; }
 
   std::vector<Page> pages_;

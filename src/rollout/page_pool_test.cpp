@@ -38,6 +38,20 @@ TEST(PagePool, FindsOnlyTheSameTextByTheSameWeights) {
   EXPECT_NE(pool.find({0, 1, 0, {1, 2}})->page, again);
 }
 
+TEST(PagePool, ForgetsAll) {
+  PagePool pool(3), fresh(3);
+  const int32_t first = pool.take(), second = pool.take();
+  const uint64_t serial = pool.publish(first, {.tokens = {1}});
+  pool.publish(second, {.before = serial, .tokens = {2}});
+  pool.give_back(first);
+  pool.give_back(second);
+  pool.forget();
+  EXPECT_EQ(pool.find({.tokens = {1}}), nullptr);
+  EXPECT_FALSE(pool.holds(serial));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(pool.take(), fresh.take());
+  EXPECT_GT(pool.publish(0, {.tokens = {1}}), serial);
+}
+
 TEST(PagePool, IsSharedUntilTheLastUserLeaves) {
   PagePool pool(1);
   const int32_t page = pool.take();

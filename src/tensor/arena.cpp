@@ -32,9 +32,10 @@ struct Arena::Slabs {
     device::BlockList blocks;
   };
 
-  explicit Slabs(Device device) : on(device) {}
+  Slabs(Device device, std::optional<MemoryTag> region) : on(device), region(region) {}
 
   const Device on;
+  const std::optional<MemoryTag> region;
   mutable std::mutex mutex;
   std::vector<std::shared_ptr<Slab>> all;
 
@@ -55,7 +56,8 @@ struct Arena::Slabs {
   }
 };
 
-Arena::Arena(Device device) : slabs_(std::make_shared<Slabs>(device)) {}
+Arena::Arena(Device device, std::optional<MemoryTag> region)
+    : slabs_(std::make_shared<Slabs>(device, region)) {}
 Arena::~Arena() = default;
 
 Arena::Scope::Scope(Arena& arena) : before_(std::exchange(current, &arena)) {}
@@ -74,7 +76,7 @@ std::shared_ptr<std::byte> Arena::take(int64_t bytes, MemoryTag tag, Device devi
   if (current == nullptr || !brief || current->slabs_->on != device) return nullptr;
   const std::shared_ptr<Slabs> slabs = current->slabs_;
   const std::lock_guard lock(slabs->mutex);
-  const auto [slab, offset] = slabs->take(bytes, tag);
+  const auto [slab, offset] = slabs->take(bytes, slabs->region.value_or(tag));
   // The deleter keeps both: the mutex, and the memory after the arena is gone.
   return {slab->memory + offset, [slabs, slab = slab, offset = offset](std::byte*) {
             const std::lock_guard lock(slabs->mutex);

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "device/memory.h"
 
@@ -12,7 +13,8 @@ namespace temper {
 // there: what it writes belongs to no one else, whatever the pool hands out meanwhile.
 class Arena {
  public:
-  explicit Arena(Device device);
+  // `region`: that its memory is of; without one, the regions of what is made.
+  explicit Arena(Device device, std::optional<MemoryTag> region = {});
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -6,11 +6,14 @@
 
 namespace temper::training {
 
-// What only updates need of a device's memory. Activations are not among them: they are gone when an update
+// What only updates need of a device. Activations are not among them: they are gone when an update
 // ends, and the memory that they had serves rollouts.
 enum class UpdateState {
   kOptimizer,  // moments and master weights: kept in the CPU's memory meanwhile
-  kGradients   // worth nothing after an update: forgotten, and made again by the next one
+  kGradients,  // worth nothing after an update: forgotten, and made again by the next one
+  // What networks between devices hold, which is not the pool's: whoever has the groups disconnects those
+  // that rollouts do not need.
+  kCommunication
 };
 
 // While it exists, a rollout has the memory of what sleeps. Updates, saves and whoever else reads the

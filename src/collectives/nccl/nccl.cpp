@@ -197,6 +197,7 @@ class NcclGroup final : public Group {
     check_cuda(cudaStreamSynchronize(device::stream(gpu_)), "cudaStreamSynchronize");
     check_cuda(cudaStreamSynchronize(beside_), "cudaStreamSynchronize");
     watch_.reset();
+    captured_.clear();
     check(nccl().comm_destroy(std::exchange(network_, nullptr)), "ncclCommDestroy");
   }
 

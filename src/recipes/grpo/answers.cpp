@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "collectives/at_root.h"
+#include "device/memory_policy.h"
 #include "device/transfer.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "rollout/batch_invariant.h"
@@ -57,7 +58,7 @@ struct Answers::Job {
   const data::Mixture& rows;
   const Options& options;
   const std::function<void(const SampledAnswer&, size_t index)>& done;
-  rollout::EngineOfRanks engine;
+  rollout::EngineOfRanks& engine;
   std::vector<Talk> talks;
   uint64_t first_version = 0;  // of the weights that sample, by their own count, as the job begins
   std::map<int64_t, size_t> running = {};  // by the engine's number
@@ -94,6 +95,30 @@ rollout::EngineOptions Answers::planned_options(int64_t answers) const {
   return options;
 }
 
+std::unique_ptr<rollout::EngineOfRanks> Answers::take_engine(int64_t answers, const Options& options) {
+  std::unique_ptr<rollout::EngineOfRanks> engine = std::move(engine_);
+  if (engine != nullptr) engine->wake();
+  // One for all: where some ask for more at once, as they all turn out to do, it is made anew.
+  const rollout::EngineOptions planned = planned_options(answers);
+  if (engine == nullptr || planned.max_running > most_running_) {
+    engine = nullptr;  // before there are two
+    most_running_ = planned.max_running;
+    engine = std::make_unique<rollout::EngineOfRanks>(model_, planned, &setup_.text.tokenizer);
+  }
+  engine->set_like(request_like(options));
+  return engine;
+}
+
+void Answers::rest(bool gives_back) {
+  if (engine_ == nullptr) return;
+  const Device device = model_.device();
+  if (gives_back || setup_.config.adapters.size() > 1 ||
+      device::memory_policy(device).policy == device::MemoryPolicy::kSeparate)
+    engine_ = nullptr;
+  else
+    engine_->sleep();
+}
+
 rollout::Request Answers::request_like(const Options& options) const {
   const GrpoKeys& keys = grpo_keys(config_);
   rollout::Request request;
@@ -114,10 +139,9 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
     fail_together({});
     return {};
   }
-  Job job{rows, options, done,
-          rollout::EngineOfRanks(model_, planned_options(most_answers), &setup_.text.tokenizer,
-                                 request_like(options)),
-          std::vector<Talk>(asked.size())};
+  std::unique_ptr<rollout::EngineOfRanks> engine = take_engine(most_answers, options);
+  const rollout::Engine::Counts before = engine->counts();
+  Job job{rows, options, done, *engine, std::vector<Talk>(asked.size())};
   job.left = asked.size();
   job.first_version = (adapter_ != nullptr ? adapter_->parameters() : model_.parameters()).version();
   for (size_t i = 0; i < asked.size(); ++i) {
@@ -153,10 +177,11 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
     if (waits) counts_.judging += seconds_now() - generated;
   }
   fail_together(failure);
-  const rollout::Engine::Counts& counts = job.engine.counts();
-  counts_.tokens = counts.sampled;
-  counts_.computed = counts.computed;
-  counts_.found = counts.found;
+  const rollout::Engine::Counts& counts = engine->counts();
+  counts_.tokens = counts.sampled - before.sampled;
+  counts_.computed = counts.computed - before.computed;
+  counts_.found = counts.found - before.found;
+  engine_ = std::move(engine);
   std::vector<SampledAnswer> samples;
   for (Talk& talk : job.talks) samples.push_back(std::move(talk.sample));
   return samples;

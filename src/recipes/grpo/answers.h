@@ -55,6 +55,10 @@ class Answers {
                                  int64_t most_answers, const Options& options,
                                  const std::function<void(const SampledAnswer&, size_t index)>& done);
 
+  // Between rollouts the engine's memory serves others, its captured passes stay (Engine::sleep). It is given
+  // back where `gives_back`, where several learners have engines by turns, and where memory does not sleep.
+  void rest(bool gives_back);
+
   // Whether this rank asks and judges; where tensor ranks answer together, the first of them does.
   bool leads() const { return model_.ranks().is_first(); }
   const Counts& counts() const { return counts_; }  // of the last call
@@ -72,12 +76,15 @@ class Answers {
   void take_verdict(Job& job, size_t index, rewards::RewardSum::Judged judged);
   void go_on(Job& job, size_t index, const Json::Array& said) const;
   rollout::EngineOptions planned_options(int64_t answers) const;
+  std::unique_ptr<rollout::EngineOfRanks> take_engine(int64_t answers, const Options& options);
 
   const RunSetup& setup_;
   const RunConfig& config_;
   const layers::Decoder& model_;
   const layers::Adapter* adapter_;
   rewards::RewardSum rewards_;
+  std::unique_ptr<rollout::EngineOfRanks> engine_;  // from the first answers on; not behind an error
+  int64_t most_running_ = 0;                        // of it
   Counts counts_;
 };
 

@@ -112,6 +112,23 @@ data::Batch GrpoBatches::next() {
   return batch;
 }
 
+// What updates alone need sleeps while answers are sampled.
+training::RolloutTurn GrpoBatches::begin_turn() {
+  if (apart_) apart_->sync();
+  if (sleeps(training::UpdateState::kCommunication)) setup_.groups->disconnect(apart_ != nullptr);
+  return {trained_, keys_.sleep};
+}
+
+// What rollouts alone need sleeps from now on. The most memory that this one had in use.
+int64_t GrpoBatches::end_turn(training::RolloutTurn& turn) {
+  const int64_t bytes = setup_.phases->end_rollout(setup_.ranks);
+  const bool disconnects = apart_ && sleeps(training::UpdateState::kCommunication);
+  answers_.rest(disconnects);
+  if (disconnects) apart_->groups().disconnect(true);
+  turn.wake();
+  return bytes;
+}
+
 // Dynamic sampling (Yu et al., "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", 2025): asks
 // more prompts until enough groups have answers that differ in what they are worth.
 void GrpoBatches::roll() {
@@ -127,8 +144,7 @@ void GrpoBatches::roll() {
   report_ = {};
   samples_.clear();
   groups_.clear();
-  if (apart_) apart_->sync();
-  training::RolloutTurn turn(trained_, keys_.sleep);
+  training::RolloutTurn turn = begin_turn();
   setup_.phases->begin_rollout();
   // Ranks wait for each other's answers, and for verdicts, longer than for an update.
   setup_.ranks.set_deadline(StepDeadline::kLong);
@@ -146,8 +162,7 @@ void GrpoBatches::roll() {
     asked += count;
     keep(round);
   }
-  report_.memory = setup_.phases->end_rollout(setup_.ranks);
-  turn.wake();
+  report_.memory = end_turn(turn);
   report_.sum_over(ranks());
   if (report_.judged == 0)
     fail("[grpo.rewards] none of {:.0f} answers of rollout {} could be judged", report_.answers, rollout_);
@@ -294,13 +309,11 @@ std::optional<BatchSource::Judged> GrpoBatches::evaluate() {
     for (size_t i = 0; i < prompts.size(); ++i)
       asked.push_back({&prompts[i], askers().rank() + static_cast<int64_t>(i) * step, 0, 0});
   RolloutReport report;
-  if (apart_) apart_->sync();
-  training::RolloutTurn turn(trained_, keys_.sleep);
+  training::RolloutTurn turn = begin_turn();
   setup_.phases->begin_rollout();
   std::vector<SampledAnswer> samples =
       answers_.ask(*data_.eval, asked, (count + step - 1) / step, {}, [](const SampledAnswer&, size_t) {});
-  report.memory = setup_.phases->end_rollout(setup_.ranks);
-  turn.wake();
+  report.memory = end_turn(turn);
   share(samples, [&](const SampledAnswer& sample) -> const Prompt& {
     return prompts[static_cast<size_t>((sample.group - askers().rank()) / step)];
   });

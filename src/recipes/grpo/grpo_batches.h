@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "recipes/grpo/rollout_sums.h"
 #include "recipes/grpo/sample_rows.h"
 #include "recipes/rollout_model.h"
+#include "training/rollout_turn.h"
 
 namespace temper::recipes {
 
@@ -44,6 +46,7 @@ class GrpoBatches : public BatchSource {
   // That learn from other answers each, and that ask other prompts each.
   collectives::Group& ranks() const { return setup_.groups->data(); }
   collectives::Group& askers() const { return apart_ ? apart_->groups().data() : ranks(); }
+  bool sleeps(training::UpdateState state) const { return std::ranges::count(keys_.sleep, state) > 0; }
   bool is_own(int64_t group) const { return group % ranks().size() == ranks().rank(); }
   bool is_asked_here(int64_t group) const { return group % askers().size() == askers().rank(); }
   uint64_t seed_of(int64_t group, int64_t number) const;
@@ -53,6 +56,8 @@ class GrpoBatches : public BatchSource {
   // grpo_batches.cpp
   void find_held_out();
   void begin_rollout();
+  training::RolloutTurn begin_turn();
+  int64_t end_turn(training::RolloutTurn& turn);
   void roll();
   Round ask(int64_t first_group, int64_t count);
   void take_from_journal(Round& round, std::vector<Asked>& asked);

@@ -70,9 +70,12 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
       .changeable();
   s.choice(
        "sleep", c.sleep,
-       {{"optimizer", training::UpdateState::kOptimizer}, {"gradients", training::UpdateState::kGradients}},
-       "What leaves its memory to the rollout while one runs: gradients, which are forgotten, and the "
-       "optimizer's state, which is copied to the CPU's memory and back each time. Of use on GPUs.")
+       {{"optimizer", training::UpdateState::kOptimizer},
+        {"gradients", training::UpdateState::kGradients},
+        {"communication", training::UpdateState::kCommunication}},
+       "What leaves its memory to the rollout while one runs: gradients, which are forgotten, the "
+       "optimizer's state, which is copied to the CPU's memory and back each time, and the networks of GPUs "
+       "(communication) that only updates need, which are connected anew each time. Of use on GPUs.")
       .changeable();
   s.field("batch_invariant", c.batch_invariant,
           "Kernels by which log-probabilities of rollouts and training are equal to the last bit: float32 on "

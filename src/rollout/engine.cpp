@@ -67,6 +67,8 @@ void Engine::sleep() {
   pool_.forget();
   kept_slots_.clear();
   free_all_slots();
+  // NCCL gives other ranks the memory behind the addresses that captured collectives have: there it stays.
+  if (model_.ranks().tensor != nullptr) forget_passes();
   turn_.emplace(
       model_.device(), "an update",
       std::vector<Sleeper>{{MemoryTag::kKvCache, PauseMode::kDrop}, {MemoryTag::kGraphs, PauseMode::kDrop}});

@@ -55,8 +55,9 @@ class Engine {
   std::vector<Completion> take_finished();  // since the last call, in the order in which they finished
 
   // Between requests: others have the memory of its cache and of what captured passes write, at whose
-  // addresses they find it again; what is in it is lost, and equal beginnings are computed again. Requests
-  // are refused meanwhile. So are those of all engines on the device, whose memory is of the same regions.
+  // addresses they find it again; what is in it is lost, and equal beginnings are computed again. Passes with
+  // sums over tensor ranks are captured anew. Requests are refused meanwhile. So are those of all engines on
+  // the device, whose memory is of the same regions.
   void sleep();
   void wake();  // an Error (kResources) where there is no memory for it
   bool is_asleep() const { return turn_.has_value(); }
@@ -107,6 +108,7 @@ class Engine {
     DecodingPass::Chosen chosen;
   };
   bool is_plain_decoding(const std::vector<Part>& parts) const;
+  void forget_passes();
   DecodingPass& pass_for(int64_t rows, size_t pages, const Request& request);
   void take_off(const std::vector<Part>& parts);
   std::optional<Flight> follow(const Flight& flight);

@@ -1,9 +1,6 @@
-#include "rollout/engine.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 
 #include "base/error.h"
 #include "device/cpu_features.h"
@@ -11,13 +8,12 @@
 #include "ops/linear/linear.h"
 #include "ops/token_log_probs/token_log_probs.h"
 #include "rollout/batch_invariant.h"
+#include "rollout/engine_test_support.h"
 #include "rollout/generator.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::rollout {
 namespace {
-
-using Ids = std::vector<int32_t>;
 
 // Kernels whose results do not depend on other tokens.
 ops::OpsConfig invariant_kernels() { return {.written = batch_invariant_fields("cpu", DType::kF32)}; }
@@ -27,48 +23,6 @@ bool has_invariant_kernels() {
       tiny_model({.ops = invariant_kernels()})->decoder.ops().at<ops::Linear>("head").batch_invariant;
   EXPECT_EQ(has, has_cpu_feature("avx2") && has_cpu_feature("fma"));
   return has;
-}
-
-Ids prompt_of(int64_t length, int32_t seed) {
-  Ids ids;
-  for (int32_t i = 0; i < length; ++i) ids.push_back((seed * 31 + i * (seed % 5 + 3)) % 48);
-  return ids;
-}
-
-Request request_of(Ids prompt, uint64_t seed = 0, double temperature = 0, int64_t most = 12) {
-  Request request;
-  request.prompt = std::move(prompt);
-  request.sampling = {.temperature = temperature, .seed = seed};
-  request.max_new_tokens = most;
-  return request;
-}
-
-// By id.
-std::map<int64_t, Completion> answers(Engine& engine) {
-  std::map<int64_t, Completion> all;
-  while (engine.step())
-    for (Completion& each : engine.take_finished()) all[each.id] = std::move(each);
-  return all;
-}
-
-std::vector<Completion> answers_of(const layers::Decoder& model, const std::vector<Request>& requests,
-                                   const EngineOptions& options = {}) {
-  Engine engine(model, options);
-  for (const Request& request : requests) engine.add(request);
-  std::vector<Completion> all;
-  for (auto& [id, each] : answers(engine)) all.push_back(std::move(each));
-  return all;
-}
-
-const std::vector<const char*> kTypes{"qwen3",      "llama",        "gemma3_text", "qwen3_moe",
-                                      "qwen3_next", "qwen3_5_text", "deepseek_v3", "gpt_oss"};
-
-std::vector<Request> mixed_requests(int64_t count, double temperature = 0) {
-  std::vector<Request> requests;
-  for (int64_t i = 0; i < count; ++i)
-    requests.push_back(request_of(prompt_of(1 + i * 7 % 40, static_cast<int32_t>(i % 9)),
-                                  static_cast<uint64_t>(i), temperature, 4 + i % 13));
-  return requests;
 }
 
 TEST(Engine, GreedyTokensAreThoseOfOneSequence) {
@@ -262,57 +216,6 @@ TEST(Engine, PoisonedPagesChangeNothing) {
       EXPECT_EQ(found[i].finish, expected[i].finish) << type;
     }
   }
-}
-
-// Others have its memory meanwhile, so that nothing of what was in it may be found, whatever the weights.
-TEST(Engine, SleepsBetweenRequests) {
-  const auto held = [] { return pool().usage()[static_cast<size_t>(MemoryTag::kKvCache)].held; };
-  for (const char* type : kTypes) {
-    const auto model =
-        tiny_model({.type = type, .ops = {}, .experts = std::string_view(type) == "deepseek_v3"});
-    const std::vector<Request> requests = mixed_requests(20, 1.5);
-    const std::vector<Completion> expected = answers_of(model->decoder, requests);
-    Engine engine(model->decoder, {});
-    const int64_t before = held();
-    std::vector<int64_t> found;
-    for (int turn = 0; turn < 3; ++turn) {
-      for (const Request& request : requests) engine.add(request);
-      const int64_t so_far = engine.counts().found;
-      size_t i = 0;
-      for (const auto& [id, answer] : answers(engine)) {
-        EXPECT_EQ(answer.ids, expected[i].ids) << type << ", turn " << turn << ", request " << i;
-        EXPECT_EQ(answer.log_probs, expected[i++].log_probs) << type << ", turn " << turn;
-      }
-      EXPECT_EQ(i, requests.size());
-      found.push_back(engine.counts().found - so_far);
-      engine.sleep();
-      engine.sleep();  // which it does already
-      EXPECT_LT(held(), before);
-      EXPECT_THROW(engine.add(requests[0]), Error);
-      EXPECT_THROW(engine.step(), Error);
-      engine.wake();
-      engine.wake();
-    }
-    EXPECT_EQ(found, std::vector(3, found[0])) << type;
-  }
-}
-
-// Its memory need not come back before it is given back.
-TEST(Engine, EndsWhileItSleeps) {
-  const auto model = tiny_model();
-  Pool& memory = pool();
-  const int64_t limit = memory.limit();
-  {
-    Engine engine(model->decoder, {});
-    engine.sleep();
-    int64_t awake = 0;
-    for (const RegionUsage& region : memory.usage()) awake += region.paused ? 0 : region.live;
-    memory.set_limit(awake);
-    EXPECT_THROW(engine.wake(), Error);
-  }
-  memory.set_limit(limit);
-  EXPECT_EQ(memory.usage()[static_cast<size_t>(MemoryTag::kKvCache)].live, 0);
-  EXPECT_FALSE(memory.usage()[static_cast<size_t>(MemoryTag::kKvCache)].paused);
 }
 
 TEST(Engine, AdaptersInOneBatch) {

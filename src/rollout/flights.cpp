@@ -48,6 +48,12 @@ DecodingPass& Engine::pass_for(int64_t rows, size_t pages, const Request& reques
   return *pass;
 }
 
+void Engine::forget_passes() {
+  passes_.clear();
+  arena_ = nullptr;
+  next_ids_ = seen_ = {};
+}
+
 // Their next tokens are computed from now on.
 Engine::Flight Engine::fly(DecodingPass& pass, std::vector<Sequence*> rows, std::span<const int32_t> ids) {
   std::vector<DecodingPass::Row> all;

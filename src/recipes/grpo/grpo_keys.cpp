@@ -62,6 +62,10 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
           "Ask more prompts until prompts_per_rollout of them have answers whose rewards differ.");
   s.field("most_rounds", c.most_rounds, "Rounds of prompts for a rollout, at most, with dynamic_sampling.")
       .at_least(1);
+}
+
+// What decides no answer, but for the last bits of numbers.
+void describe_engine(config::Schema& s, GrpoKeys& c) {
   s.field("batch", c.batch, "Answers that are computed at once, at most.").at_least(1).changeable();
   s.field("cache_tokens", c.cache_tokens,
           "Tokens that the cache of rollouts has room for. Omitted: all that `batch` answers can need, or as "
@@ -281,6 +285,7 @@ void describe(config::Schema& s, GrpoKeys& c) {
                "ppo"})
       .answer("bnpo", "write dapo, whose loss is the mean over tokens");
   describe_rollouts(s, c);
+  describe_engine(s, c);
   describe_loss(s, c);
   s.group("critic", c.critic, "The critic of loss ppo: a second model, which learns what answers are worth.");
 }

@@ -35,7 +35,7 @@ std::unique_ptr<models::Model> wide_model(Device gpu, const layers::ModelRanks& 
   return model;
 }
 
-std::map<int64_t, std::pair<std::vector<int32_t>, std::vector<float>>> answers(
+std::map<int64_t, std::pair<std::vector<int32_t>, std::vector<float>>> all_answers(
     rollout::EngineOfRanks& engine) {
   std::map<int64_t, std::pair<std::vector<int32_t>, std::vector<float>>> found;
   if (engine.leads())

@@ -41,21 +41,18 @@ void check_same(const Rounding& sent, const Rounding& own) {
   if (sent == own) return;
   if (own.empty())
     fail(
-        "[weights] the sender rounds values that pass ({} quantizers, {}: {}), the receiver does not; start "
-        "it "
-        "with --quantize RUN.yaml, the configuration of the run that sends",
+        "[weights] the sender rounds values that pass ({} quantizers, {}: {}), the receiver does not; "
+        "start it with --quantize RUN.yaml, the configuration of the run that sends",
         sent.size(), sent.begin()->first, sent.begin()->second);
   if (sent.empty())
     fail(
-        "[weights] the receiver rounds values that pass ({} quantizers, {}: {}), the sender does not; start "
-        "it "
-        "without --quantize, or send from the run that quantizes",
+        "[weights] the receiver rounds values that pass ({} quantizers, {}: {}), the sender does not; "
+        "start it without --quantize, or send from the run that quantizes",
         own.size(), own.begin()->first, own.begin()->second);
   const auto refuse = [](const std::string& name, const std::string& there, const std::string& here) {
     fail(
         "[weights] {} rounds otherwise: the sender has {}, the receiver {}; give --quantize the "
-        "configuration "
-        "of the run that sends",
+        "configuration of the run that sends",
         name, there, here);
   };
   for (const auto& [name, how] : sent) {

@@ -60,7 +60,6 @@ class Engine {
   // the device, whose memory is of the same regions.
   void sleep();
   void wake();  // an Error (kResources) where there is no memory for it
-  bool is_asleep() const { return turn_.has_value(); }
 
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }

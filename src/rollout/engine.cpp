@@ -65,7 +65,6 @@ void Engine::sleep() {
   if (turn_) return;
   flight_.reset();  // of nobody
   pool_.forget();
-  kept_slots_.clear();
   free_all_slots();
   // NCCL gives other ranks the memory behind the addresses that captured collectives have: there it stays.
   if (model_.ranks().tensor != nullptr) forget_passes();

@@ -81,8 +81,8 @@ std::string usage_of(const CLI::App& app) {
   return parent == nullptr ? app.get_name() : fmt::format("{} {}", usage_of(*parent), app.get_name());
 }
 
-// One line an option, and an example: a screen of 80 columns and 24 lines, where a blank line may have no
-// place.
+// One line an option, and an example: a screen of 80 columns and 24 lines, where a blank line, or one for
+// the usage alone, may have no place.
 std::string help_of(const CLI::App& app, const std::vector<HelpLine>& positionals,
                     const std::vector<HelpLine>& options) {
   std::string usage = usage_of(app), lines;
@@ -97,8 +97,11 @@ std::string help_of(const CLI::App& app, const std::vector<HelpLine>& positional
   const std::string example =
       app.get_footer().empty() ? "" : fmt::format("\nExample: {}\n", app.get_footer());
   const std::string help = fmt::format("{}{}", lines, example);
-  const char* const space = std::ranges::count(help, '\n') > 24 - 3 ? "" : "\n";
-  return fmt::format("{}\n  {} [OPTIONS]\n{}{}", app.get_description(), usage, space, help);
+  const auto left = 24 - std::ranges::count(help, '\n');
+  std::string summary = app.get_description();
+  if (left < 2)
+    return fmt::format("{}: {} [OPTIONS]\n{}", summary.substr(0, summary.rfind('.')), usage, help);
+  return fmt::format("{}\n  {} [OPTIONS]\n{}{}", summary, usage, left < 3 ? "" : "\n", help);
 }
 
 // The sub-command of that name, or null.

@@ -200,7 +200,7 @@ TEST_F(Exchange, AnotherModelProtocolOrMachineIsRefused) {
       if (const Json* error = answer.find("error")) throw Error(error->as_string());
     });
   };
-  expect_has(greet("protocol", 1), "the sender speaks protocol 1, the receiver 2");
+  expect_has(greet("protocol", 1), "the sender speaks protocol 1, the receiver 3");
   expect_has(greet("boot", "zz"), "another machine (boot zz");
   expect_has(greet("memory", "tape"), "lie in memory of 'tape'");
   EXPECT_EQ(greet("memory", "cpu"), "");

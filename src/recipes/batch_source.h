@@ -39,6 +39,8 @@ class BatchSource {
     reports::TensorBoardWriter::Scalars scalars;
   };
   virtual std::optional<Judged> evaluate() { return std::nullopt; }
+  // No update follows: gives back what it keeps for the next one.
+  virtual void end() {}
   // What it trains with the batches, and is saved with the learner: read from a checkpoint before restore().
   virtual Critic* critic() { return nullptr; }
 };

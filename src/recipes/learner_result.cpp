@@ -28,6 +28,7 @@ void Learner::with_whole(const std::function<void(const Whole&)>& use) const {
 }
 
 void Learner::finish() {
+  batches_->end();
   if (stop_reason_.empty() && config_.eval.exact_match > 0) ask("after", accuracy_after_);
   with_whole([&](const Whole& whole) { write_result(whole); });
   if (!diverged_) save_critic();

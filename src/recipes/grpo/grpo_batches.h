@@ -32,6 +32,7 @@ class GrpoBatches : public BatchSource {
   std::string describe_counts() const override;
   void add_metrics(Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const override;
   std::optional<Judged> evaluate() override;
+  void end() override { answers_.rest(true); }
   Critic* critic() override { return critic_.get(); }
 
  private:

@@ -74,8 +74,7 @@ const bool kSleeps = add_rank_body("gpu_engine_sleeps", [](collectives::Group& h
 });
 
 TEST(GpuRolloutRanks, SleepBetweenRequests) {
-  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
-  if (detectors().find("cuda")->count() < 2) GTEST_SKIP() << "needs two GPUs";
+  if (const std::string why = why_no_gpu(2); !why.empty()) GTEST_SKIP() << why;
   const RanksOutcome outcome = run_ranks(2, "gpu_engine_sleeps");
   EXPECT_EQ(outcome.code, 0) << outcome.text;
 }

@@ -3,47 +3,21 @@
 
 #include <cmath>
 #include <cstring>
-#include <map>
 
 #include "base/error.h"
 #include "ops/token_log_probs/token_log_probs.h"
-#include "rollout/engine.h"
+#include "rollout/engine_test_support.h"
 #include "tests/support/gpu.h"
-#include "tests/support/tiny_model.h"
 
 namespace temper::rollout {
 namespace {
 
-using Ids = std::vector<int32_t>;
-
-Ids prompt_of(int64_t length, int32_t seed) {
-  Ids ids;
-  for (int32_t i = 0; i < length; ++i) ids.push_back((seed * 31 + i * (seed % 5 + 3)) % 48);
-  return ids;
-}
-
-std::vector<Completion> answers_of(const layers::Decoder& model, const std::vector<Request>& requests,
-                                   const EngineOptions& options = {}) {
-  Engine engine(model, options);
-  for (const Request& request : requests) engine.add(request);
-  std::map<int64_t, Completion> all;
-  while (engine.step())
-    for (Completion& each : engine.take_finished()) all[each.id] = std::move(each);
-  std::vector<Completion> answers;
-  for (auto& [id, each] : all) answers.push_back(std::move(each));
-  return answers;
-}
-
 // Sequences come and go, so that passes have other rows and pages each time.
-std::vector<Request> mixed_requests(int64_t count, double temperature) {
+std::vector<Request> ragged_requests(int64_t count, double temperature) {
   std::vector<Request> requests;
-  for (int64_t i = 0; i < count; ++i) {
-    Request request;
-    request.prompt = prompt_of(1 + i * 7 % 30, static_cast<int32_t>(i % 9));
-    request.sampling = {.temperature = temperature, .seed = static_cast<uint64_t>(i)};
-    request.max_new_tokens = 4 + i * 5 % 29;
-    requests.push_back(std::move(request));
-  }
+  for (int64_t i = 0; i < count; ++i)
+    requests.push_back(request_of(prompt_of(1 + i * 7 % 30, static_cast<int32_t>(i % 9)),
+                                  static_cast<uint64_t>(i), temperature, 4 + i * 5 % 29));
   return requests;
 }
 
@@ -82,20 +56,17 @@ class GpuEngine : public testing::TestWithParam<const char*> {
 
 // Captured passes find their memory at the same addresses, whatever others wrote there meanwhile.
 TEST_P(GpuEngine, SleepsBetweenRequestsWithItsGraphs) {
-  const std::vector<Request> requests = mixed_requests(20, 1);
+  const std::vector<Request> requests = ragged_requests(20, 1);
   Engine engine(model(), {.max_running = 24});
-  const auto answers = [&] {
+  const auto all_answers = [&] {
     for (const Request& request : requests) engine.add(request);
-    std::map<int64_t, Completion> all;
-    while (engine.step())
-      for (Completion& each : engine.take_finished()) all[each.id] = std::move(each);
     std::vector<std::pair<Ids, std::vector<float>>> found;
-    for (auto& [id, each] : all) found.emplace_back(each.ids, each.log_probs);
+    for (auto& [id, each] : answers(engine)) found.emplace_back(each.ids, each.log_probs);
     return found;
   };
   const Device device = model().device();
   const auto region = [&](MemoryTag tag) { return pool(device).usage()[static_cast<size_t>(tag)]; };
-  const auto expected = answers();
+  const auto expected = all_answers();
   const Tensor poison = Tensor::empty({int64_t{1} << 26}, DType::kU8);
   std::memset(poison.raw(), 0xff, static_cast<size_t>(poison.bytes()));
   for (int turn = 0; turn < 3; ++turn) {
@@ -110,7 +81,7 @@ TEST_P(GpuEngine, SleepsBetweenRequestsWithItsGraphs) {
     }
     EXPECT_THROW(engine.add(requests[0]), Error);
     engine.wake();
-    EXPECT_EQ(answers(), expected) << turn;
+    EXPECT_EQ(all_answers(), expected) << turn;
     EXPECT_EQ(region(MemoryTag::kGraphs).live, graphs);  // nothing was captured anew
   }
 }
@@ -121,7 +92,7 @@ TEST_P(GpuEngine, LogProbabilitiesAreThoseOfTraining) {
   const std::string type = GetParam();
   EXPECT_EQ(model().batches_on_device(), type != "gpt_oss");  // whose experts have no kernel here
   for (const double temperature : {0.0, 1.0}) {
-    const std::vector<Request> requests = mixed_requests(40, temperature);
+    const std::vector<Request> requests = ragged_requests(40, temperature);
     const std::vector<Completion> answers = answers_of(model(), requests, {.max_running = 24});
     ASSERT_EQ(answers.size(), requests.size());
     double largest = 0, sum = 0, tokens = 0;
@@ -143,7 +114,7 @@ TEST_P(GpuEngine, LogProbabilitiesAreThoseOfTraining) {
 
 // The next pass is asked for before a stop token is read: what it computes for such a request is forgotten.
 TEST_P(GpuEngine, StopTokensEndRequests) {
-  std::vector<Request> requests = mixed_requests(40, 1);
+  std::vector<Request> requests = ragged_requests(40, 1);
   const std::vector<Completion> free = answers_of(model(), requests, {.max_running = 16});
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].stop_ids = {free[i].ids[free[i].ids.size() / 2]};
@@ -170,7 +141,7 @@ TEST_P(GpuEngine, StopTokensEndRequests) {
 
 // An answer that is forced is computed without graphs.
 TEST_P(GpuEngine, CapturedPassesComputeWhatOthersDo) {
-  std::vector<Request> requests = mixed_requests(20, 0.8);
+  std::vector<Request> requests = ragged_requests(20, 0.8);
   const std::vector<Completion> captured = answers_of(model(), requests);
   for (size_t i = 0; i < requests.size(); ++i) requests[i].forced = captured[i].ids;
   const std::vector<Completion> forced = answers_of(model(), requests);
@@ -183,7 +154,7 @@ TEST_P(GpuEngine, CapturedPassesComputeWhatOthersDo) {
 }
 
 TEST_P(GpuEngine, TheSameRequestsHaveTheSameAnswers) {
-  const std::vector<Request> requests = mixed_requests(30, 1);
+  const std::vector<Request> requests = ragged_requests(30, 1);
   const std::vector<Completion> once = answers_of(model(), requests), again = answers_of(model(), requests);
   // A small cache: requests are preempted and computed again, which ends no request early.
   const std::vector<Completion> small = answers_of(model(), requests, {.cache_tokens = 160});
@@ -199,7 +170,7 @@ TEST_P(GpuEngine, TheSameRequestsHaveTheSameAnswers) {
 
 // Weights change in place: graphs read what is there.
 TEST_P(GpuEngine, FollowsWeights) {
-  const std::vector<Request> requests = mixed_requests(6, 0);
+  const std::vector<Request> requests = ragged_requests(6, 0);
   Engine engine(model(), {});
   const auto ask = [&] {
     for (const Request& request : requests) engine.add(request);

@@ -3,8 +3,8 @@
 
 namespace temper {
 
-// Why tests on a GPU are skipped, empty where there is one. A missing GPU must be a missing resource, not a
-// mistake.
-std::string why_no_gpu();
+// Why tests on a GPU, or on so many, are skipped; empty where they are there. A missing GPU must be a missing
+// resource, not a mistake.
+std::string why_no_gpu(int wanted = 1);
 
 }  // namespace temper

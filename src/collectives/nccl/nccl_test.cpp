@@ -18,8 +18,7 @@ namespace {
 class Nccl : public testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
-    if (detectors().find("cuda")->count() < 2) GTEST_SKIP() << "needs two GPUs";
+    if (const std::string why = why_no_gpu(2); !why.empty()) GTEST_SKIP() << why;
   }
 };
 

@@ -14,8 +14,10 @@ Colocation colocation_of(const RunConfig& config, Device device) {
   if (const Recipe& recipe = recipe_of(config); recipe.rollouts != nullptr) {
     found.with = "rollouts, by turns";
     const std::vector<training::UpdateState> asleep = recipe.rollouts(config).asleep;
-    const auto communication = std::ranges::count(asleep, training::UpdateState::kCommunication);
-    if (std::ssize(asleep) > communication) found.needs = fmt::format("{}.sleep", config.recipe);
+    const auto is_memory = [](training::UpdateState state) {
+      return state != training::UpdateState::kCommunication;
+    };
+    if (std::ranges::any_of(asleep, is_memory)) found.needs = fmt::format("{}.sleep", config.recipe);
   }
   const bool is_sent = !config.exchange.to.empty() && device.type != DeviceType::kCpu &&
                        config.exchange.memory != ChunkMemory::kHost;

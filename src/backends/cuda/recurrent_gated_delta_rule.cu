@@ -133,11 +133,12 @@ struct States {
   static constexpr int kOwn = kKeys / kGroups;
   float4 own[kOwn] = {};
 
+  static __device__ int first_key() { return static_cast<int>(threadIdx.x) / kQuads * kOwn; }
   // Those that are there, beside where `states` has them.
   template <class T, class F>
   __device__ void for_each(const Arguments<T>& a, float* states, F f) {
     const int value = static_cast<int>(blockIdx.z * kSliceValues + threadIdx.x % kQuads * 4),
-              first = static_cast<int>(threadIdx.x) / kQuads * kOwn;
+              first = first_key();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i)
       if (value < a.value_dim && first + i < a.key_dim)
@@ -147,7 +148,7 @@ struct States {
   __device__ void look(const Tile<kKeys>& tile, int place, Partial& known, Partial& read) {
     float4 of_key{}, of_query{};
     const float decay = tile.decay[place];
-    const int first = static_cast<int>(threadIdx.x) / kQuads * kOwn;
+    const int first = first_key();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       own[i] = {decay * own[i].x, decay * own[i].y, decay * own[i].z, decay * own[i].w};
@@ -158,7 +159,7 @@ struct States {
     share_sum(read, of_query);
   }
   __device__ void learn(const Tile<kKeys>& tile, int place, const float4& update) {
-    const int first = static_cast<int>(threadIdx.x) / kQuads * kOwn;
+    const int first = first_key();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) add(own[i], tile.k[place][first + i], update);
   }

@@ -3,7 +3,7 @@
 # make check  format, layers, limits, names, and the tests of what was built: under a minute after a build
 # make parity numbers against transformers (TEMPER_GOLDENS names the folder)
 # make mutants  break one thing at a time and see parity fail for each: NAMES="'rotary is removed'"; minutes, by hand
-# make setup-gpu  headers for kernels that use cuDNN; where a CUDA toolkit is installed
+# make setup-gpu  headers for kernels that use cuDNN, for those who build with cmake alone: make build brings them itself
 # make setup-parquet  Arrow's libraries, to read Parquet files; where the system has none
 # make bundle a folder with the program and its libraries that runs where it is copied to (tools/bundle.sh --bench adds the benchmarks)
 # make fuzz   look for inputs that crash or hang: TARGET=template, tokenizer_json, jsonl_row, csv, number or reward_answer; RUNS=N or MINUTES=N
@@ -19,8 +19,11 @@ JOBS ?= $(shell nproc)
 
 all: build
 
+# What a build needs, and where there is a CUDA compiler what its kernels need, too. A machine without a network builds
+# without them, and says so.
 setup:
 	@tools/setup.sh
+	@tools/setup_gpu.sh --if-possible
 
 setup-gpu:
 	@tools/setup_gpu.sh
@@ -29,8 +32,7 @@ setup-parquet:
 	@tools/setup_parquet.sh
 
 build: setup
-	@cmake --preset $(PRESET) >/dev/null
-	@cmake --build $(BUILD) -j $(JOBS)
+	@JOBS=$(JOBS) tools/build.sh $(PRESET)
 
 test: build
 	@python3 tools/check_layers.py
@@ -69,8 +71,7 @@ fuzz:
 	@tools/fuzz.sh $(TARGET) $(RUNS) $(MINUTES)
 
 bench: setup
-	@cmake --preset $(PRESET) >/dev/null
-	@cmake --build $(BUILD) -j $(JOBS) --target bench
+	@JOBS=$(JOBS) tools/build.sh $(PRESET) bench
 	@$(BUILD)/bench/temper_bench_train --dtype float32
 	@$(BUILD)/bench/temper_bench_train --dtype bfloat16
 	@$(BUILD)/bench/temper_bench_ops
@@ -83,13 +84,12 @@ bench-check:
 isa: build
 	@tools/test_isa.sh $(BUILD) $(if $(SHORT),--short)
 
-demo:
-	@$(MAKE) --no-print-directory build PRESET=release
+demo: setup
+	@JOBS=$(JOBS) tools/build.sh release temper
 	@examples/addition/demo.sh $(TEMPER)
 
 # Device code for every GPU that Temper supports, whatever the build folder was configured for.
 bundle: setup
-	@if command -v nvcc >/dev/null; then tools/setup_gpu.sh; else echo "no nvcc: the bundle is for CPUs only"; fi
 	@cmake --preset release "-DTEMPER_CUDA_ARCHITECTURES=80-real;90" >/dev/null
 	@cmake --build build/release -j $(JOBS) --target temper
 	@tools/bundle.sh

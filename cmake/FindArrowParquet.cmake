@@ -7,7 +7,7 @@ else()
   set(ArrowParquet_INCLUDE_DIRS ${PROJECT_SOURCE_DIR}/.deps/arrow/include)
   file(GLOB ArrowParquet_LIBRARIES ${PROJECT_SOURCE_DIR}/.deps/arrow/lib/*.so.*)
 endif()
-set(ArrowParquet_REASON "no Arrow and Parquet libraries: run make setup-parquet")
+set(ArrowParquet_REASON "no Arrow and Parquet libraries: run make setup-parquet && make build")
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(ArrowParquet REASON_FAILURE_MESSAGE "${ArrowParquet_REASON}"
   REQUIRED_VARS ArrowParquet_LIBRARIES)

@@ -117,7 +117,7 @@ endfunction()
 # *.cu, where there is a compiler for them; `architectures`: of the GPUs that they are compiled for where these are not
 # TEMPER_CUDA_ARCHITECTURES.
 function(temper_add_device_code folder architectures)
-  if(NOT CMAKE_CUDA_COMPILER)
+  if(NOT TEMPER_CUDA)
     return()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu)
@@ -144,32 +144,45 @@ function(add_floor folder)
   temper_add_sources(${folder} ${ARGN} ${sources})
 endfunction()
 
-# A folder inside a kind; `built` becomes whether its packages are there.
-# "nvcc" stands for a CUDA compiler. A folder whose package is missing is skipped with one status line, never with an
-# #ifdef; the line is <package>_REASON where the package's find module has set that.
+# Whether `package` is here. Where it is not `reason` says so and names the command that brings it: <package>_REASON where
+# the package's find module has set that. "nvcc" stands for a CUDA compiler. What TEMPER_WITHOUT names is taken as missing.
+function(temper_find package found reason)
+  set(${found} FALSE PARENT_SCOPE)
+  if(package IN_LIST TEMPER_WITHOUT)
+    set(${reason} "configured without ${package}: run cmake --preset release -DTEMPER_WITHOUT= && make build" PARENT_SCOPE)
+    return()
+  endif()
+  if(package STREQUAL "nvcc")
+    set(${found} ${TEMPER_CUDA} PARENT_SCOPE)
+    set(${reason} "no CUDA compiler: install a CUDA toolkit, put its nvcc on PATH, run make build" PARENT_SCOPE)
+    return()
+  endif()
+  find_package(${package} QUIET)
+  set(${found} ${${package}_FOUND} PARENT_SCOPE)
+  set(${reason} "no ${package}: run make setup && make build" PARENT_SCOPE)
+  if(${package}_REASON)
+    set(${reason} "${${package}_REASON}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# A folder inside a kind; `built` becomes whether its packages are there, `missing` the reason where one is not. A folder
+# whose package is missing is skipped, never with an #ifdef.
 # DEVICE_CODE names the architectures of *.cu that are for some GPUs alone.
 # LOOPS: the room is optimised in full where its kind is ONCE or CALLS.
 # <name>/room.cmake, where there is one, sees the packages and links libraries to temper_lib.
-function(temper_add_folder name built)
+function(temper_add_folder name built missing)
   cmake_parse_arguments(room "LOOPS" "" "NEEDS;DEVICE_CODE" ${ARGN})
   set(${built} FALSE PARENT_SCOPE)
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME kind)
   foreach(package ${room_NEEDS})
-    if(package STREQUAL "nvcc")
-      if(NOT CMAKE_CUDA_COMPILER)
-        message(STATUS "${kind}/${name}: skipped (no CUDA compiler)")
-        return()
-      endif()
-      continue()
-    endif()
-    find_package(${package} QUIET)
-    if(NOT ${package}_FOUND)
-      set(reason "no ${package}")
-      if(${package}_REASON)
-        set(reason "${${package}_REASON}")
-      endif()
-      message(STATUS "${kind}/${name}: skipped (${reason})")
+    temper_find(${package} found reason)
+    if(NOT found)
+      set(${missing} "${reason}" PARENT_SCOPE)
       return()
+    endif()
+    # In this scope: the folder's room.cmake links what it found.
+    if(NOT package STREQUAL "nvcc")
+      find_package(${package} QUIET)
     endif()
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
@@ -185,16 +198,44 @@ endfunction()
 
 # add_room(<name> [LOOPS] [NEEDS <package>...] [DEVICE_CODE <architecture>...]), called from src/<kind>/CMakeLists.txt.
 function(add_room name)
-  temper_add_folder(${name} built ${ARGN})
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME kind)
+  set(missing "")
+  temper_add_folder(${name} built missing ${ARGN})
   if(built)
-    cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME kind)
     set_property(GLOBAL APPEND PROPERTY temper_rooms_${kind} ${name})
+  else()
+    message(STATUS "${kind}/${name}: left out (${missing})")
+    set_property(GLOBAL APPEND PROPERTY temper_left_out "${kind}/${name}: ${missing}")
   endif()
+  set_property(GLOBAL APPEND_STRING PROPERTY temper_room_list "      {\"${kind}\", \"${name}\", \"${missing}\"},\n")
 endfunction()
 
 # add_shared(<name> ...), as add_room: a folder that rooms of the kind include (tools/layers.toml); it registers nothing.
 function(add_shared name)
-  temper_add_folder(${name} built ${ARGN})
+  temper_add_folder(${name} built missing ${ARGN})
+endfunction()
+
+# What the build has and what it left out: for the program (base/rooms.h), and for the end of `make build`.
+function(temper_write_rooms)
+  get_property(rooms GLOBAL PROPERTY temper_room_list)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/rooms.cpp @ONLY CONTENT
+"// Generated from the rooms of src/*/CMakeLists.txt.
+#include \"base/rooms.h\"
+namespace temper {
+const std::vector<Room>& rooms_of_build() {
+  static const std::vector<Room> rooms{
+${rooms}  };
+  return rooms;
+}
+}  // namespace temper
+")
+  target_sources(temper_lib PRIVATE ${CMAKE_BINARY_DIR}/generated/rooms.cpp)
+  get_property(left_out GLOBAL PROPERTY temper_left_out)
+  list(JOIN left_out "\n" text)
+  if(text)
+    string(APPEND text "\n")
+  endif()
+  file(WRITE ${CMAKE_BINARY_DIR}/left_out.txt "${text}")
 endfunction()
 
 # Enters src/<kind>: its own files, its rooms, and the generated call list temper::<kind>::register_all(); none for a
@@ -237,10 +278,7 @@ function(temper_add_tests)
   add_library(temper_test_support STATIC ${support} ${PROJECT_SOURCE_DIR}/tests/main.cpp)
   target_include_directories(temper_test_support PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(temper_test_support PUBLIC temper_lib GTest::gtest)
-  get_property(backends GLOBAL PROPERTY temper_rooms_backends)
-  list(JOIN backends "," backends)
-  target_compile_definitions(temper_test_support PUBLIC TEMPER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-    TEMPER_BACKENDS="${backends}")
+  target_compile_definitions(temper_test_support PUBLIC TEMPER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # Tests are compiled more often than they run: little optimisation, and their headers only once.
   target_compile_options(temper_test_support PUBLIC -Og)
   target_precompile_headers(temper_test_support PRIVATE <gtest/gtest.h> <algorithm> <fmt/core.h> <functional> <map>

@@ -9,13 +9,18 @@ packages=(g++ cmake ninja-build make ccache pkg-config python3 libdnnl-dev libhw
 [ "${1:-}" = "--isa" ] && packages+=(qemu-user)
 [ "${1:-}" = "--fuzz" ] && packages+=(clang-14 libclang-rt-14-dev)
 
+# For kernels on GPUs headers are fetched (setup_gpu.sh).
+if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+  python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
+fi
+
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q "ok installed" || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-echo "installing: ${missing[*]}"
+echo "installing ${#missing[@]} packages: ${missing[*]}"
 sudo=()
 if [ "$(id -u)" -ne 0 ]; then
   if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then

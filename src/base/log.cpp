@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -32,6 +33,16 @@ void write_line(std::string_view label, std::string_view message) {
 
 void log_info(std::string_view message) { write_line("", message); }
 void log_warning(std::string_view message) { write_line("warning: ", message); }
+
+void log_warning_once(const std::string& message) {
+  static std::mutex said_by_one;
+  static std::set<std::string> said;
+  {
+    const std::lock_guard lock(said_by_one);
+    if (!said.insert(message).second) return;
+  }
+  log_warning(message);
+}
 
 void silence_log() {
   const std::lock_guard lock(mutex);

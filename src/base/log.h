@@ -6,7 +6,8 @@
 namespace temper {
 
 void log_info(std::string_view message);
-void log_warning(std::string_view message);  // "warning: …"
+void log_warning(std::string_view message);         // "warning: …"
+void log_warning_once(const std::string& message);  // the same text only once in a process
 
 // Of several ranks all but one say nothing: neither lines nor copies of them.
 void silence_log();

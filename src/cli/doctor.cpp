@@ -4,12 +4,14 @@
 #include "backends/peak.h"
 #include "base/files.h"
 #include "base/libraries.h"
+#include "base/rooms.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/program.h"
 #include "device/facts.h"
 #include "device/memory.h"
 #include "models/model.h"
+#include "ops/report.h"
 #include "version.h"
 
 namespace temper::cli {
@@ -36,7 +38,9 @@ std::string said_by(F&& look) {
 }
 
 void show_devices() {
-  if (detectors().find("cuda") == nullptr) std::printf("gpu         this build has no CUDA rooms\n");
+  if (detectors().find("cuda") == nullptr)
+    std::printf("gpu         this build has no CUDA rooms%s\n",
+                has_nvidia_gpu() ? ", this machine has a GPU" : "");
   for (const auto& [type, detector] : detectors().entries()) {
     const char* label = type == "cuda" ? "gpu" : type.c_str();
     int count = 0;
@@ -60,6 +64,24 @@ void show_libraries() {
   }
 }
 
+// What a build does not have, and what brings it; then what it misses on the GPUs that are here.
+void show_what_is_missing() {
+  for (const std::string& line : left_out_lines(rooms_of_build()))
+    std::printf("left out    %s\n", line.c_str());
+  for (const auto& [type, detector] : detectors().entries()) {
+    models::BuildOptions build;
+    build.dtype = DType::kBF16;
+    const std::string none = said_by([&, &type = type] {
+      build.facts = detect_hardware(type);
+      return "";
+    });
+    if (!none.empty() || !ops::hardware_table(build.facts.hardware).must_be_written.empty()) continue;
+    const ops::BoundOps ops = models::bind_kernels(models::typical_config(), "typical model", build);
+    for (const auto& choice : ops.choices())
+      if (choice.shortfall) std::printf("%-11s %s\n", "slow", ops::describe_shortfall(choice).c_str());
+  }
+}
+
 int doctor(bool peak) {
   const HardwareFacts facts = detect_cpu();
   std::printf("temper      %s (%s build)\n", TEMPER_VERSION, TEMPER_BUILD_TYPE);
@@ -73,6 +95,7 @@ int doctor(bool peak) {
   std::printf("memory      %s free for tensors\n", format_bytes(facts.memory_bytes).c_str());
   show_devices();
   show_libraries();
+  show_what_is_missing();
   std::printf("disk        %s free here\n", format_bytes(free_disk_bytes(".")).c_str());
   std::printf("models      %s\n", join(models::supported_model_types()).c_str());
   const ops::BoundOps ops = models::bind_kernels(models::typical_config(), "typical model", {});

@@ -10,6 +10,8 @@
 namespace temper::cli {
 namespace {
 
+constexpr const char* kStrictKernels = "--strict-kernels";
+
 bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
@@ -59,7 +61,9 @@ RunArguments parse_run_arguments(const std::vector<std::string>& arguments,
   RunArguments parsed;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    if (contains(own_flags, argument)) {
+    if (argument == kStrictKernels) {
+      parsed.flags.push_back("--model.strict_kernels=true");
+    } else if (contains(own_flags, argument)) {
       if (parsed.has(argument)) fail("[command line] flag {} is given twice; give it once", argument);
       parsed.chosen.push_back(argument);
     } else if (argument.starts_with("--")) {

@@ -21,7 +21,8 @@ struct RunArguments {
   // Error that names the key for it.
   void load(config::Schema& schema) const;
 };
-// `own_flags` have no value. A flag of these given twice, or mistyped, is an error.
+// `own_flags` have no value; neither has --strict-kernels, which stands for its key everywhere. A flag of
+// these given twice, or mistyped, is an error.
 RunArguments parse_run_arguments(const std::vector<std::string>& arguments,
                                  const std::vector<std::string>& own_flags);
 

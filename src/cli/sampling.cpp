@@ -17,6 +17,7 @@ void SamplingArguments::declare(Options& options) {
   options.option("--threads", threads, "Compute with N threads. Omitted: one per core.");
   options.option("--device", device, "cpu (the default), cuda, or cuda:N for another GPU.");
   options.option("--dtype", dtype, "float32 or bfloat16. Omitted: the model's own.");
+  options.flag("--strict-kernels", strict_kernels, "Refuse kernels that are not the best for the device.");
   options.option("--base-dtype", base_dtype, "Keeps linears in float8_e4m3fn, nf4 or nf4_double.");
 }
 
@@ -53,6 +54,7 @@ std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
   if (arguments.threads > 0) set_num_threads(static_cast<int>(arguments.threads));
   models::BuildOptions options;
   options.ops = ops;
+  options.ops->strict = arguments.strict_kernels;
   options.quantize = quantize;
   options.facts = detect_hardware(arguments.device);
   if (!arguments.dtype.empty()) {

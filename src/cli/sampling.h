@@ -13,7 +13,7 @@ struct SamplingArguments {
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k, max_new_tokens;
   int64_t seed = 0, threads = 0;
-  bool greedy = false;
+  bool greedy = false, strict_kernels = false;
   std::string dtype, base_dtype, device = "cpu";
 
   void declare(Options& options);

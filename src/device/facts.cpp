@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/files.h"
+#include "base/rooms.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "device/cpu_features.h"
@@ -20,6 +21,8 @@ std::set<std::string>& installed_packages() {
   static std::set<std::string> packages;
   return packages;
 }
+
+bool has_nvidia_gpu() { return exists("/dev/nvidia0"); }
 
 Registry<Detector>& detectors() { return registry<Detector>(); }
 
@@ -49,8 +52,8 @@ const Detector& detector_of(std::string_view type) {
   if (const Detector* found = detectors().find(type)) return *found;
   if (type == kCuda)
     fail_resources(
-        "[device] this build has no CUDA rooms; install the CUDA toolkit and build again, or use device: "
-        "cpu");
+        "[device] this build has no CUDA rooms{}; build it again with a CUDA toolkit, or use device: cpu",
+        why_left_out("device", kCuda));
   std::vector<std::string> known{std::string(hardware::kCpu), std::string(kCuda)};
   for (const auto& entry : detectors().entries())
     if (entry.name != kCuda) known.push_back(entry.name);

@@ -53,6 +53,9 @@ Registry<Detector>& detectors();
 // one of resources.
 HardwareFacts detect_hardware(std::string_view device);
 
+// Whether the driver of NVIDIA GPUs has one on this machine, with rooms for it in this build or without.
+bool has_nvidia_gpu();
+
 // What its maker publishes for dense bfloat16 products of a device by that name, in floating-point operations
 // per second; 0 where Temper's table does not have it.
 double published_bf16_peak(std::string_view name);

@@ -38,9 +38,12 @@ TEST(Facts, DevicesAreFoundByNameAndNumber) {
   for (const char* name : {"pair:", "pair:x", "pair:1x", "pair:-1", "pair:99999999999"})
     EXPECT_EQ(error_of(name).kind(), ErrorKind::kInput) << name;
   if (detectors().find("cuda") == nullptr) {
-    EXPECT_STREQ(error_of("cuda:1").what(),
-                 "[device] this build has no CUDA rooms; install the CUDA toolkit and build again, or use "
-                 "device: cpu");
+    EXPECT_EQ(
+        std::string(error_of("cuda:1").what()),
+        fmt::format("[device] this build has no CUDA rooms{}; build it again with a CUDA toolkit, or use "
+                    "device: cpu",
+                    why_left_out("device", "cuda")));
+    EXPECT_NE(why_left_out("device", "cuda").find("make build"), std::string::npos);
   }
 }
 

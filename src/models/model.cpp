@@ -8,6 +8,7 @@
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/mxfp4.h"
 #include "models/config_reader.h"
+#include "ops/report.h"
 
 namespace temper::models {
 namespace {
@@ -119,6 +120,7 @@ Json config_of_values(Json config) {
 std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
                                    const BuildOptions& options) {
   ops::BoundOps ops = bind_kernels(config, where, options);
+  ops::warn_of_shortfalls(ops.choices());
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
   Device device = options.facts.device;
   if (options.counted) {

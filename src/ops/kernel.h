@@ -40,6 +40,22 @@ Outline<Op>& outline() {
   return instance;
 }
 
+// A kernel that is better than another one of its op for a signature on some hardware, whether or not it is
+// in this build.
+struct Better {
+  std::string_view provider;
+  std::string_view cost =
+      {};  // of doing without it, where it was measured: "training takes 4 to 12 times as long (H200)"
+};
+
+// Passes that a kernel takes from another kernel of its op: providers, best first. The selection takes the
+// first that is in this build and accepts; without one the kernel is refused, with the reason.
+struct Needs {
+  std::vector<std::string_view> forward = {}, backward = {};
+
+  bool operator==(const Needs&) const = default;
+};
+
 // What an op asks of its kernels beyond what all are asked: Op::Traits, where it is declared.
 struct NoTraits {
   bool operator==(const NoTraits&) const = default;
@@ -65,6 +81,13 @@ struct Kernel {
   typename Op::Compose* compose = nullptr;
   typename Op::Forward* forward = nullptr;
   typename Op::Backward* backward = nullptr;
+  // The passes among these that are null because they are another kernel's.
+  Needs needs = {};
+  // What this machine lacks for the kernel to run, in a sentence with the mend: a library. Asked where it
+  // accepts.
+  Refusal (*missing)(const HardwareFacts&) = nullptr;
+  // How far the kernel is behind: the best one that its op has for a signature there. Null: none is better.
+  std::optional<Better> (*better)(const typename Op::Signature&, const HardwareFacts&) = nullptr;
   // False: the last bits of results differ from run to run. Such a kernel is never chosen unless it is
   // written.
   bool deterministic = true;
@@ -114,6 +137,20 @@ Kernel<Op> outlined(const Kernel<Op>& kernel) {
 template <class Op>
 Registry<Kernel<Op>>& kernels() {
   return registry<Kernel<Op>>();
+}
+
+// The kernel with the passes that it needs from others: null where it has its own.
+template <class Op>
+Kernel<Op> completed(Kernel<Op> kernel, const Kernel<Op>* forward, const Kernel<Op>* backward) {
+  if (forward != nullptr) {
+    kernel.forward = forward->forward;
+    kernel.outline.forward = forward->outline.forward;
+  }
+  if (backward != nullptr) {
+    kernel.backward = backward->backward;
+    kernel.outline.backward = backward->outline.backward;
+  }
+  return kernel;
 }
 
 template <class Signature>

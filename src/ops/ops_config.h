@@ -22,6 +22,7 @@ struct OpsConfig {
   std::string fallback = {};   // for every field that was left out; empty: the best for the hardware
   Preferences preferred = {};  // tried first for fields that were left out
   std::vector<std::string> without_fallback = {};  // fields that get the best for the hardware all the same
+  bool strict = false;  // a default that is not the best there is for the hardware is an error
 };
 
 // A configuration that runs everywhere: eager, but attention by the best kernel that can run, because eager

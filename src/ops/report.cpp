@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/rooms.h"
 #include "base/text.h"
 
 namespace temper::ops {
@@ -47,7 +49,7 @@ std::vector<PassedOver> not_chosen(const Choice& choice, const HardwareFacts& fa
   for (const KernelName& name : names_of(choice, facts).names) {
     const auto same = [&](const PassedOver& other) { return other.provider == name.provider; };
     if (name.provider != choice.provider && std::none_of(all.begin(), all.end(), same))
-      all.push_back({name.provider, "not in this build"});
+      all.push_back({name.provider, "not in this build" + why_left_out("backends", name.provider)});
   }
   return all;
 }
@@ -61,6 +63,12 @@ bool is_batch_invariant(const Choice& choice) {
   });
 }
 
+Json json_of(const std::optional<Shortfall>& shortfall) {
+  if (!shortfall) return {};
+  return Json::Object{
+      {"best", shortfall->provider}, {"reason", shortfall->reason}, {"cost", shortfall->cost}};
+}
+
 }  // namespace
 
 std::string explain(const std::vector<Choice>& choices, const HardwareFacts& facts) {
@@ -71,6 +79,10 @@ std::string explain(const std::vector<Choice>& choices, const HardwareFacts& fac
         fmt::format("{:<37} {:<8} {}\n", name, choice.op.empty() ? "-" : choice.provider, reason_of(choice));
     const auto line = [&](const std::string& text) { out += fmt::format("{:<37} {}\n", "", text); };
     for (const std::string& tiling : choice.tilings) line("tiles " + tiling);
+    for (const std::string& pass : choice.passes) line("with " + pass);
+    if (choice.shortfall)
+      line(fmt::format("NOT THE BEST for this hardware, that is {}{}", choice.shortfall->provider,
+                       choice.shortfall->cost.empty() ? "" : ": without it " + choice.shortfall->cost));
     if (is_batch_invariant(choice)) line("a token's result does not depend on the others");
     for (const PassedOver& other : not_chosen(choice, facts))
       line(other.reason.empty() ? fmt::format("or {}", other.provider)
@@ -107,18 +119,26 @@ Json explain_json(const BoundOps& ops, const HardwareFacts& facts) {
     for (const std::string& tiling : choice.tilings) tilings.push_back(tiling);
     Json::Object names;
     for (const KernelName& name : usable_names(choice, facts)) names.emplace_back(name.name, name.provider);
-    choices.push_back(Json::Object{{"field", choice.field},
-                                   {"op", choice.op.empty() ? Json() : Json(choice.op)},
-                                   {"kernel", choice.op.empty() ? Json() : Json(choice.provider)},
-                                   {"why", reason_of(choice)},
-                                   {"written", choice.written.empty() ? Json() : Json(choice.written)},
-                                   {"modules", choice.modules.empty() ? Json("*") : Json(choice.modules)},
-                                   {"others", others},
-                                   {"names", names},
-                                   {"tilings", tilings},
-                                   {"batch_invariant", is_batch_invariant(choice)}});
+    choices.push_back(
+        Json::Object{{"field", choice.field},
+                     {"op", choice.op.empty() ? Json() : Json(choice.op)},
+                     {"kernel", choice.op.empty() ? Json() : Json(choice.provider)},
+                     {"why", reason_of(choice)},
+                     {"written", choice.written.empty() ? Json() : Json(choice.written)},
+                     {"modules", choice.modules.empty() ? Json("*") : Json(choice.modules)},
+                     {"others", others},
+                     {"names", names},
+                     {"tilings", tilings},
+                     {"passes_of_others", Json::Array(choice.passes.begin(), choice.passes.end())},
+                     {"shortfall", json_of(choice.shortfall)},
+                     {"batch_invariant", is_batch_invariant(choice)}});
   }
   return Json::Object{{"hardware", facts.hardware}, {"device", facts.name}, {"choices", choices}};
+}
+
+void warn_of_shortfalls(const std::vector<Choice>& choices) {
+  for (const Choice& choice : choices)
+    if (choice.shortfall) log_warning_once(fmt::format("[kernels] {}", describe_shortfall(choice)));
 }
 
 void check_unchanged(const std::vector<ModuleKernel>& before, const std::vector<ModuleKernel>& now) {

@@ -13,6 +13,9 @@ Json explain_json(const BoundOps& ops, const HardwareFacts& facts);
 // that nothing reads are left out.
 std::string summarize(const std::vector<Choice>& choices);
 
+// A warning for each default that is not the best there is for the hardware, once in a process.
+void warn_of_shortfalls(const std::vector<Choice>& choices);
+
 // An Error of a defect that names each op of a module whose kernel is another one now, and both kernels.
 void check_unchanged(const std::vector<ModuleKernel>& before, const std::vector<ModuleKernel>& now);
 

@@ -1,7 +1,6 @@
 #include "ops/resolve.h"
 
 #include <algorithm>
-#include <mutex>
 #include <set>
 
 #include "base/log.h"
@@ -72,14 +71,6 @@ std::string other_hardware(const NameQuery& query, const std::string& name) {
 [[noreturn]] void refuse(const NameQuery& query, const std::string& name, const std::string& why) {
   fail("[{}] {}{}={} {}. Set it to one of [{}]", place_of(query.pattern), query.field, kSuffix, name, why,
        join(possible_names(query)));
-}
-
-// A name is resolved when the configuration is read and again when kernels are bound.
-void warn_once(const std::string& message) {
-  static std::mutex mutex;
-  static std::set<std::string> said;
-  const std::lock_guard lock(mutex);
-  if (said.insert(message).second) log_warning(message);
 }
 
 // Whether kernels that no table names may be written.
@@ -157,8 +148,9 @@ ResolvedName resolve_name(const NameQuery& query, const std::string& name) {
   if (const KernelName* known = find_name(query.facts.hardware, query.field, name)) {
     if (const Refusal why = missing(*known, query.facts, is_backed(query, *known))) refuse(query, name, *why);
     if (!known->deprecated.empty())
-      warn_once(fmt::format("[model.ops_implementation] {}{}={} is deprecated; write {}", query.field,
-                            kSuffix, name, known->deprecated));
+      // Names are resolved when the configuration is read and again when kernels are bound.
+      log_warning_once(fmt::format("[model.ops_implementation] {}{}={} is deprecated; write {}", query.field,
+                                   kSuffix, name, known->deprecated));
     return {known->provider};
   }
   if (!is_open(query))

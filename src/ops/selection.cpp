@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/rooms.h"
 #include "base/text.h"
 #include "ops/op_info.h"
 
@@ -23,6 +24,13 @@ std::string describe(const Tiling& tiling, const HardwareFacts& facts) {
 }
 
 }  // namespace
+
+std::string describe_shortfall(const Choice& choice) {
+  const Shortfall& behind = choice.shortfall.value();
+  return fmt::format("{} runs on '{}', not on '{}', the best kernel for this hardware, which {}{}", choice.op,
+                     choice.provider, behind.provider, behind.reason,
+                     behind.cost.empty() ? "" : "; without it " + behind.cost);
+}
 
 Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& facts, int* chosen) {
   const int64_t budget = facts.scratch_bytes * 8;
@@ -54,30 +62,100 @@ std::vector<Binder::Candidate> Binder::candidates(const AnyOp& op, const std::ve
   std::vector<Candidate> all;
   for (const auto& added : family_table(family_).added)
     if (added.field == op.field && added.hardware == facts_.hardware && added.kernel != nullptr)
-      all.push_back(
-          {added.name.provider, added.kernel, true, not_by_default(query, added.name.provider, &added)});
-  for (const auto& [provider, kernel] : op.registered) all.push_back({provider, kernel});
+      all.push_back({.provider = added.name.provider,
+                     .made = {added.kernel},
+                     .family = true,
+                     .refusal = not_by_default(query, added.name.provider, &added)});
+  for (const auto& [provider, kernel] : op.registered)
+    all.push_back({.provider = provider, .made = {kernel}});
+  size_t place = 0;
   for (Candidate& candidate : all) {
-    const KernelFacts kernel = op.facts(candidate.kernel);
-    candidate.deterministic = kernel.deterministic;
-    candidate.elsewhere = !kernel.composes && kernel.hardware != facts_.hardware;
-    if (candidate.elsewhere)
-      candidate.refusal = fmt::format("is for {}, this is {}", kernel.hardware, facts_.hardware);
-    else if (!candidate.family)
-      candidate.refusal = not_by_default(query, candidate.provider);
-    for (const size_t use : uses) {
-      if (candidate.refusal) break;
-      Answer answer = op.ask(candidate.kernel, use);
-      candidate.refusal = std::move(answer.refusal);
-      if (candidate.refusal || !answer.tilings || answer.tilings->empty()) continue;
-      int chosen = 0;
-      candidate.refusal = choose_tiling(*answer.tilings, facts_, &chosen);
-      if (candidate.refusal) continue;
-      candidate.tiling = std::max(candidate.tiling, chosen);
-      candidate.tilings.push_back(describe((*answer.tilings)[static_cast<size_t>(chosen)], facts_));
-    }
+    candidate.place = place++;
+    if (!candidate.family) candidate.refusal = not_by_default(query, candidate.provider);
+    ask(op, uses, candidate);
   }
   return all;
+}
+
+void Binder::ask(const AnyOp& op, const std::vector<size_t>& uses, Candidate& candidate) const {
+  const KernelFacts kernel = op.facts(candidate.made.kernel);
+  candidate.deterministic = kernel.deterministic;
+  candidate.elsewhere = !kernel.composes && kernel.hardware != facts_.hardware;
+  if (candidate.elsewhere)
+    candidate.refusal = fmt::format("is for {}, this is {}", kernel.hardware, facts_.hardware);
+  for (const size_t use : uses) {
+    if (candidate.refusal) return;
+    Answer answer = op.ask(candidate.made.kernel, use);
+    candidate.refusal = std::move(answer.refusal);
+    if (answer.better) candidate.better = answer.better;
+    if (candidate.refusal || !answer.tilings || answer.tilings->empty()) continue;
+    int chosen = 0;
+    candidate.refusal = choose_tiling(*answer.tilings, facts_, &chosen);
+    if (candidate.refusal) return;
+    candidate.made.tiling = std::max(candidate.made.tiling, chosen);
+    candidate.tilings.push_back(describe((*answer.tilings)[static_cast<size_t>(chosen)], facts_));
+  }
+  if (candidate.refusal) return;
+  if (kernel.missing) candidate.refusal = "cannot run here: " + *kernel.missing;
+  candidate.missing = kernel.missing.has_value();
+  candidate.made.forward = find_pass(op, uses, "forward", kernel.needs.forward, candidate);
+  candidate.made.backward = find_pass(op, uses, "backward", kernel.needs.backward, candidate);
+}
+
+// The kernel whose pass the candidate takes; null, and a refusal, where there is none.
+const void* Binder::find_pass(const AnyOp& op, const std::vector<size_t>& uses, std::string_view pass,
+                              const std::vector<std::string_view>& providers, Candidate& candidate) const {
+  Candidate last;
+  for (const std::string_view provider : providers) {
+    if (candidate.refusal) return nullptr;
+    const auto found = std::find_if(op.registered.begin(), op.registered.end(),
+                                    [&](const auto& each) { return each.first == provider; });
+    last = {.provider = std::string(provider)};
+    if (found == op.registered.end()) {
+      last.refusal = "is not in this build" + why_left_out("backends", provider);
+      last.missing = true;
+      continue;
+    }
+    last.made.kernel = found->second;
+    ask(op, uses, last);
+    if (last.refusal) continue;
+    candidate.passes.push_back(fmt::format("{} of {}", pass, provider));
+    return found->second;
+  }
+  if (!providers.empty() && !candidate.refusal) {
+    candidate.refusal = fmt::format("takes its {} from {}, which {}", pass, last.provider, *last.refusal);
+    candidate.missing = last.missing;
+  }
+  return nullptr;
+}
+
+// What was chosen by default, beside the best kernel that the op has for these uses on such hardware: one
+// that would run but for what is missing here, or one that this build does not have.
+std::optional<Shortfall> Binder::shortfall(const AnyOp& op, const std::vector<Candidate>& candidates,
+                                           const Candidate& chosen) const {
+  const std::string cost(chosen.better ? chosen.better->cost : "");
+  for (const Candidate& candidate : candidates)
+    if (candidate.place < chosen.place && candidate.missing && candidate.deterministic)
+      return Shortfall{candidate.provider, *candidate.refusal, cost};
+  const auto absent = [&](std::string_view provider) {
+    return std::none_of(op.registered.begin(), op.registered.end(),
+                        [&](const auto& each) { return each.first == provider; });
+  };
+  const auto not_built = [&](std::string_view provider) {
+    return Shortfall{std::string(provider), "is not in this build" + why_left_out("backends", provider),
+                     cost};
+  };
+  if (chosen.better && absent(chosen.better->provider)) return not_built(chosen.better->provider);
+  if (!op.facts(chosen.made.kernel).composes) return std::nullopt;
+  // Behind a composition is every kernel of a room that was left out.
+  const auto& fields = hardware_table(facts_.hardware).fields;
+  const auto known = fields.find(std::string(op.field));
+  if (known == fields.end()) return std::nullopt;
+  for (const KernelName& name : known->second.names)
+    if (absent(name.provider) && name.min_capability <= facts_.compute_capability &&
+        !why_left_out("backends", name.provider).empty())
+      return not_built(name.provider);
+  return std::nullopt;
 }
 
 const Binder::Candidate* Binder::choose(const AnyOp& op, const Wanted& wanted,
@@ -108,6 +186,7 @@ const Binder::Candidate* Binder::choose(const AnyOp& op, const Wanted& wanted,
   }
   if (chosen != nullptr) {
     choice.provider = chosen->provider;
+    choice.passes = chosen->passes;
     for (const std::string& tiling : chosen->tilings)
       if (!tiling.empty() &&
           std::find(choice.tilings.begin(), choice.tilings.end(), tiling) == choice.tilings.end())
@@ -124,7 +203,7 @@ const Binder::Candidate* Binder::choose(const AnyOp& op, const Wanted& wanted,
   const std::string what =
       wanted.name == resolved.provider ? "" : fmt::format("stands for '{}', which ", resolved.provider);
   const std::string why = choice.passed_over.empty()
-                              ? what + "is not in this build"
+                              ? what + "is not in this build" + why_left_out("backends", resolved.provider)
                               : what + fmt::format("cannot run: {}", choice.passed_over.front().reason);
   fail("[{}] {}={} {}. Set it to one of [{}]", place_of(wanted.pattern), choice.field, wanted.name, why,
        join(possible));
@@ -185,9 +264,10 @@ void Binder::bind_op(const AnyOp& op) {
       }
     }
     const Candidate& chosen = *choose(op, wanted, asked, choice);
-    const void* kernel = chosen.kernel;
-    if (chosen.tiling > 0) {
-      result_.owned_.push_back(op.with_tiling(kernel, chosen.tiling));
+    if (wanted.name.empty()) choice.shortfall = shortfall(op, asked, chosen);
+    const void* kernel = chosen.made.kernel;
+    if (chosen.made.tiling > 0 || !chosen.passes.empty()) {
+      result_.owned_.push_back(op.made_of(chosen.made));
       kernel = result_.owned_.back().get();
     }
     result_.providers_[kernel] = choice.provider;
@@ -217,6 +297,7 @@ BoundOps Binder::finish() {
     for (const auto& [op, kernel] : kernels) ops->kernels_[op] = kernel;
     result_.modules_.emplace(module, std::move(ops));
   }
+  if (config_.strict) refuse_shortfalls();
   std::set<std::string> used;
   for (const Choice& choice : result_.choices_) used.insert(choice.field);
   for (const auto& [field, name] : config_.written) {
@@ -231,6 +312,17 @@ BoundOps Binder::finish() {
   std::stable_sort(result_.choices_.begin(), result_.choices_.end(),
                    [](const Choice& a, const Choice& b) { return a.field < b.field; });
   return std::move(result_);
+}
+
+void Binder::refuse_shortfalls() const {
+  std::vector<std::string> lines;
+  for (const Choice& choice : result_.choices_)
+    if (choice.shortfall) lines.push_back(describe_shortfall(choice));
+  if (lines.empty()) return;
+  fail(
+      "[model.strict_kernels] {}. Bring what is missing, write the kernels that you want under "
+      "model.ops_implementation, or set model.strict_kernels to false",
+      join(lines, "; "));
 }
 
 BoundOps::BoundOps() = default;

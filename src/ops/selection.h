@@ -18,6 +18,13 @@ struct PassedOver {
   std::string provider, reason;
 };
 
+// A default that is not the best kernel there is for this hardware.
+struct Shortfall {
+  std::string provider;  // the best one
+  std::string reason;    // why it is not here, and what brings it
+  std::string cost;      // of doing without, where it was measured
+};
+
 // One decision, as reports show it.
 struct Choice {
   std::string op, field, provider;      // op and provider are empty where nothing here reads the field
@@ -28,7 +35,12 @@ struct Choice {
   std::vector<PassedOver> passed_over;  // better ones that cannot run here
   std::vector<PassedOver> others;    // that could have been written instead; a reason where they cannot run
   std::vector<std::string> tilings;  // of kernels that work in on-chip memory
+  std::vector<std::string> passes;   // of other kernels: "forward of cudnn"
+  std::optional<Shortfall> shortfall = {};
 };
+
+// In a sentence, for a choice that has one.
+std::string describe_shortfall(const Choice& choice);
 
 // What an op of a module is bound to.
 struct ModuleKernel {
@@ -131,17 +143,22 @@ class Binder {
     op.ask = [&uses, this](const void* any, size_t use) {
       const auto& kernel = *static_cast<const Kernel<Op>*>(any);
       const auto& signature = uses[use].signature;
-      Answer answer{kernel.accepts(signature, facts_), {}};
-      if (!answer.refusal && kernel.tilings != nullptr) answer.tilings = kernel.tilings(signature);
+      Answer answer{kernel.accepts(signature, facts_), {}, {}};
+      if (answer.refusal) return answer;
+      if (kernel.tilings != nullptr) answer.tilings = kernel.tilings(signature);
+      if (kernel.better != nullptr) answer.better = kernel.better(signature, facts_);
       return answer;
     };
-    op.facts = [](const void* any) {
+    op.facts = [this](const void* any) {
       const auto& kernel = *static_cast<const Kernel<Op>*>(any);
-      return KernelFacts{kernel.compose != nullptr, kernel.deterministic, kernel.hardware};
+      return KernelFacts{kernel.compose != nullptr, kernel.deterministic, kernel.hardware, kernel.needs,
+                         kernel.missing == nullptr ? std::nullopt : kernel.missing(facts_)};
     };
-    op.with_tiling = [](const void* any, int tiling) -> std::shared_ptr<const void> {
-      auto kernel = std::make_shared<Kernel<Op>>(*static_cast<const Kernel<Op>*>(any));
-      kernel->tiling = tiling;
+    op.made_of = [](const Made& made) -> std::shared_ptr<const void> {
+      const auto at = [](const void* any) { return static_cast<const Kernel<Op>*>(any); };
+      auto kernel =
+          std::make_shared<Kernel<Op>>(completed(*at(made.kernel), at(made.forward), at(made.backward)));
+      kernel->tiling = made.tiling;
       return kernel;
     };
     bind_op(op);
@@ -172,13 +189,21 @@ class Binder {
   BoundOps finish();
 
  private:
-  struct Candidate {
-    std::string provider;
-    const void* kernel;
-    bool family = false;  // the family's own
-    Refusal refusal = {};
-    std::vector<std::string> tilings = {};
+  // A kernel, and what makes it complete for its uses.
+  struct Made {
+    const void* kernel = nullptr;
+    const void *forward = nullptr, *backward = nullptr;  // of other kernels
     int tiling = 0;
+  };
+  struct Candidate {
+    std::string provider = {};
+    Made made = {};
+    bool family = false;  // the family's own
+    size_t place = 0;     // in the order of preference, whatever is tried first
+    Refusal refusal = {};
+    bool missing = false;  // refused for what could be brought: a library, a room of the build
+    std::vector<std::string> tilings = {}, passes = {};
+    std::optional<Better> better = {};
     bool elsewhere = false;  // for other hardware
     bool deterministic = true;
   };
@@ -191,10 +216,13 @@ class Binder {
   struct KernelFacts {
     bool composes = false, deterministic = true;
     std::string_view hardware;
+    Needs needs;
+    Refusal missing;
   };
   struct Answer {
     Refusal refusal;
     std::optional<std::vector<Tiling>> tilings;
+    std::optional<Better> better;
   };
   struct AnyOp {
     std::string_view op, field;
@@ -202,7 +230,7 @@ class Binder {
     std::vector<std::pair<std::string, const void*>> registered = {};  // provider, kernel
     std::function<KernelFacts(const void* kernel)> facts = {};
     std::function<Answer(const void* kernel, size_t use)> ask = {};
-    std::function<std::shared_ptr<const void>(const void* kernel, int tiling)> with_tiling = {};
+    std::function<std::shared_ptr<const void>(const Made&)> made_of = {};
   };
   struct Collected {
     std::string_view op;
@@ -213,6 +241,12 @@ class Binder {
   void bind_op(const AnyOp& op);
   // The family's kernels, then the registry's, each asked about the uses.
   std::vector<Candidate> candidates(const AnyOp& op, const std::vector<size_t>& uses) const;
+  void ask(const AnyOp& op, const std::vector<size_t>& uses, Candidate& candidate) const;
+  const void* find_pass(const AnyOp& op, const std::vector<size_t>& uses, std::string_view pass,
+                        const std::vector<std::string_view>& providers, Candidate& candidate) const;
+  std::optional<Shortfall> shortfall(const AnyOp& op, const std::vector<Candidate>& candidates,
+                                     const Candidate& chosen) const;
+  void refuse_shortfalls() const;
   const Candidate* choose(const AnyOp& op, const Wanted& wanted, const std::vector<Candidate>& candidates,
                           Choice& choice) const;
   const FieldValues* override_of(const std::string& module, const std::string& field, std::string* pattern);

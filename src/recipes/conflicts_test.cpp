@@ -61,6 +61,7 @@ TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
   now.train.steps = 900;
   now.train.threads = 7;
   now.train.pin_threads = Pinning::kOn;
+  now.model.strict_kernels = true;
   now.device = "cuda:1";
   now.checkpoint.every_steps = 3;
   now.eval.every_steps = 4;

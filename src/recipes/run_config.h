@@ -37,6 +37,7 @@ struct ModelConfig {
   DType dtype = DType::kF32;  // of the parameters; bfloat16 keeps float32 master weights
   // Of the linears of a model that only adapters are trained of; nothing: dtype.
   std::optional<primitives::FrozenFormat> base_dtype = {};
+  bool strict_kernels = false;
   OpsImplementation ops_implementation;
   std::string kept_in() const;  // "bfloat16", "bfloat16, its linears in float8_e4m3fn"
 };

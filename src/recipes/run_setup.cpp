@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/pinning.h"
+#include "base/rooms.h"
 #include "base/threads.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/weights_sample.h"
@@ -62,6 +63,11 @@ HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware
     return facts;
   }
   HardwareFacts facts = detect_hardware(config.device);
+  if (facts.device.type == DeviceType::kCpu && has_nvidia_gpu())
+    log_info(fmt::format("device: the processor; this machine has an NVIDIA GPU, which {}",
+                         is_built("device", "cuda")
+                             ? "--device cuda uses"
+                             : "this build cannot use" + why_left_out("device", "cuda")));
   // What drives a GPU starts threads of its own, which would inherit the core.
   const bool free = config.train.pin_threads == Pinning::kAuto && facts.device.type != DeviceType::kCpu;
   pin_threads(free ? Pinning::kOff : config.train.pin_threads);
@@ -171,6 +177,7 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
   build.dtype = config.model.dtype;
   build.base_dtype = config.model.base_dtype;
   build.ops = config.model.ops_implementation.to_ops();
+  build.ops->strict = config.model.strict_kernels;
   for (const auto& [field, kernel] : recipe_of(config).kernels(config, true))
     build.ops->written.emplace(field, kernel);
   build.ops->preferred = std::move(preferred);

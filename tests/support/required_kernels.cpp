@@ -1,7 +1,5 @@
 #include "tests/support/required_kernels.h"
 
-#include <sstream>
-
 namespace temper::op_testing {
 namespace {
 
@@ -23,13 +21,6 @@ bool up_to_256(const ops::Attention::Signature& s) {
 bool up_to_128(const ops::Attention::Signature& s) { return takes_head(s, 128); }
 
 }  // namespace
-
-bool is_built(std::string_view room) {
-  std::istringstream rooms(TEMPER_BACKENDS);
-  for (std::string built; std::getline(rooms, built, ',');)
-    if (built == room) return true;
-  return false;
-}
 
 template <>
 const RequiredKernels<ops::AdamW>& required_kernels() {

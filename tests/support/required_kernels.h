@@ -3,6 +3,7 @@
 #include <climits>
 #include <set>
 
+#include "base/rooms.h"
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
@@ -53,7 +54,7 @@ struct Where {
 
 template <class Op>
 struct RequiredKernel {
-  std::string_view provider, room;  // the room of src/backends that brings it
+  std::string_view provider, room;  // the room of src/backends that brings it, or what it needs
   Where where;
   std::vector<DType> dtypes;
   bool (*takes)(const typename Op::Signature&) = nullptr;  // the shapes it must accept; null: all
@@ -69,9 +70,6 @@ struct RequiredKernels {
   std::vector<DType> dtypes;                // that the op takes
   std::vector<RequiredKernel<Op>> kernels;  // in order of preference
 };
-
-// Whether the room of src/backends is in this build: a package that is missing leaves it out.
-bool is_built(std::string_view room);
 
 // Of an op without kernels of its own nothing is required.
 template <class Op>
@@ -167,7 +165,7 @@ template <class Op>
 bool RequiredKernel<Op>::must_accept(const typename Op::Signature& signature,
                                      const HardwareFacts& facts) const {
   const DType dtype = dtype_in(signature);
-  return is_built(room) && where.covers(facts) &&
+  return is_built("backends", room) && where.covers(facts) &&
          std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end() &&
          (takes == nullptr || takes(signature)) &&
          (facts.scratch_bytes == 0 || facts.scratch_bytes >= scratch_bytes);
@@ -221,10 +219,8 @@ std::vector<std::string> differences(const RequiredKernels<Op>& table, const Har
     for (const auto& [provider, kernel] : ops::kernels<Op>().entries()) {
       if (kernel.compose != nullptr || kernel.hardware != facts.hardware || named.contains(provider))
         continue;
-      int tiling = 0;
-      const bool fits =
-          kernel.tilings == nullptr || !choose_tiling(kernel.tilings(signature), facts, &tiling);
-      add("beside the table", "", fits && !kernel.accepts(signature, facts) ? provider : "");
+      add("beside the table", "",
+          bound_provider<Op>(signature, facts, provider) == provider ? std::string_view(provider) : "");
     }
   }
   return all;

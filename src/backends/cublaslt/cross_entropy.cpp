@@ -167,16 +167,13 @@ CrossEntropy::Output forward(const CrossEntropy& op, bool want_dhidden, const Gr
   return Job(op, want_dhidden, weight).run();
 }
 
-ops::Refusal accepts(const CrossEntropy::Signature&, const HardwareFacts& facts) {
-  return refuse_without_cublaslt(facts);
-}
-
 }  // namespace
 
 ops::Kernel<CrossEntropy> cublaslt_cross_entropy_kernel() {
   return {.hardware = hardware::kGpu,
-          .accepts = accepts,
+          .accepts = ops::accept_all<CrossEntropy::Signature>,
           .forward = forward,
+          .missing = refuse_without_cublaslt,
           .repeats = true,
           .outline = {forward}};
 }

@@ -37,22 +37,19 @@ Tensor backward(const Linear& op, const Tensor& dy, bool want_dx, const GradTarg
   return dx;
 }
 
-ops::Refusal accepts_alike(const Linear::Signature& signature, const HardwareFacts& facts) {
+ops::Refusal accepts_alike(const Linear::Signature& signature, const HardwareFacts&) {
   if (signature.dtype != DType::kBF16) return "dtype must be bfloat16";
-  return refuse_without_cublaslt(facts);
-}
-
-ops::Refusal accepts(const Linear::Signature&, const HardwareFacts& facts) {
-  return refuse_without_cublaslt(facts);
+  return std::nullopt;
 }
 
 }  // namespace
 
 ops::Kernel<Linear> cublaslt_linear_kernel() {
   return {.hardware = hardware::kGpu,
-          .accepts = accepts,
+          .accepts = ops::accept_all<Linear::Signature>,
           .forward = forward,
           .backward = backward,
+          .missing = refuse_without_cublaslt,
           .traits = {.reads_codes = are_few_rows},
           .outline = {forward, backward}};
 }
@@ -62,6 +59,7 @@ ops::Kernel<Linear> cublaslt_invariant_linear_kernel() {
           .accepts = accepts_alike,
           .forward = forward_alike,
           .backward = backward,
+          .missing = refuse_without_cublaslt,
           .batch_invariant = true,
           .outline = {forward_alike, backward}};
 }

@@ -11,12 +11,10 @@ struct ByCublaslt {
   static constexpr bool kTakeSwiglu = false;
 };
 
-ops::Refusal accepts(const ops::LoraLinear::Signature&, const HardwareFacts& facts) {
-  return refuse_without_cublaslt(facts);
-}
-
 }  // namespace
 
-ops::Kernel<ops::LoraLinear> cublaslt_lora_linear_kernel() { return lora_linear_by<ByCublaslt>(accepts); }
+ops::Kernel<ops::LoraLinear> cublaslt_lora_linear_kernel() {
+  return lora_linear_by<ByCublaslt>(ops::accept_all<ops::LoraLinear::Signature>);
+}
 
 }  // namespace temper::backends

@@ -5,6 +5,7 @@
 #include "backends/cuda/ordered_tiles.h"
 #include "backends/gpu/attention_documents.h"
 #include "backends/gpu/attention_operands.h"
+#include "backends/gpu/attention_shapes.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::backends {
@@ -60,7 +61,8 @@ Attention::Output forward(const Attention& op, bool want_lse) {
   const Packing packing = packing_of(op, false);
   const int64_t length = length_of(packing);
   const Attention::Output out = empty_output(op, want_lse, length);
-  take_for_granted("invariant " + name_of(packing), [packing, length] { return length_of(packing) == length; });
+  take_for_granted("invariant " + name_of(packing),
+                   [packing, length] { return length_of(packing) == length; });
   const Device device = op.q.device();
   if (only_counts(device) || op.q.dim(0) == 0) return out;
   const Tensor q = readable(op.q, false), k = readable(op.k, false), v = readable(op.v, false);
@@ -82,45 +84,32 @@ Attention::Output forward(const Attention& op, bool want_lse) {
   arguments.log_length = static_cast<int>(length);
   const int64_t most = most_tiles(q.dim(0), op.cu_seqlens_q.dim(0) - 1);
   Tensor memory;
-  const auto tiles = bring_plan<PagedTile>("tiles of " + name_of(packing), most, [packing] { return tiles_of(packing); },
-                                           device, memory);
+  const auto tiles = bring_plan<PagedTile>(
+      "tiles of " + name_of(packing), most, [packing] { return tiles_of(packing); }, device, memory);
   launch_tiles<InRows>(arguments, tiles, "attention", device);
   return out;
-}
-
-// Whose backward reads what forward here keeps: what is chosen there otherwise.
-const ops::Kernel<Attention>* other_for(int64_t head_dim) {
-  return ops::kernels<Attention>().find(head_dim == 64 || head_dim == 128 ? "hopper" : "cudnn");
-}
-
-Attention::Grads backward(const Attention& op, const Attention::Output& out, const Tensor& dy) {
-  return other_for(op.q.dim(2))->backward(op, out, dy);
-}
-Attention::Grads outline_backward(const Attention& op, const Attention::Output& out, const Tensor& dy) {
-  return other_for(op.q.dim(2))->outline.backward(op, out, dy);
 }
 
 ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) {
   if (facts.compute_capability != 90)
     return fmt::format("is for compute capability 9.0, this is {}.{}", facts.compute_capability / 10,
                        facts.compute_capability % 10);
-  const ops::Kernel<Attention>* const other = other_for(s.head_dim);
-  if (other == nullptr) return "needs cuDNN for backward, which this build does not have";
   if (s.narrow_or_wide_values())
     return fmt::format("values must be as wide as keys, are {} and {}", s.value_dim, s.head_dim);
-  return other->accepts(s, facts);
+  return refuse_packed_attention(s, facts);
 }
 
 }  // namespace
 
 ops::Kernel<Attention> cuda_invariant_attention_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {forward, outline_backward}};
+  return {
+      .hardware = hardware::kGpu,
+      .accepts = accepts,
+      .forward = forward,
+      .needs = {.backward = {"hopper", "cudnn"}},  // which read the logs of denominators that forward keeps
+      .batch_invariant = true,
+      .repeats = true,
+      .outline = {forward, nullptr}};
 }
 
 }  // namespace temper::backends

@@ -5,6 +5,7 @@
 #include "backends/cudnn/packing.h"
 #include "backends/cudnn/padded_backward.h"
 #include "backends/gpu/attention_operands.h"
+#include "backends/gpu/attention_shapes.h"
 
 namespace temper::backends::cudnn {
 namespace {
@@ -13,26 +14,7 @@ using ops::Attention;
 
 constexpr int64_t kWorkspaceAlignment = 256;
 
-ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) {
-  const int capability = facts.compute_capability;
-  const auto written = [&] { return fmt::format("{}.{}", capability / 10, capability % 10); };
-  if (s.dtype != DType::kBF16) return "dtype must be bfloat16";
-  if (s.sinks) return ops::refuse_sinks(s.sinks);
-  if (capability < 90)
-    return fmt::format("packed documents need compute capability 9.0 or later, this is {}", written());
-  if (capability >= 120)
-    return fmt::format("backward has no fixed order of sums at compute capability {}", written());
-  // Backward takes wider heads on 9.x alone.
-  const int64_t most = capability < 100 ? 256 : 128;
-  if (s.head_dim < 8 || s.head_dim % 8 != 0 || s.head_dim > most)
-    return fmt::format("head_dim must be a multiple of 8 up to {}, is {}", most, s.head_dim);
-  if (s.narrow_or_wide_values() && !(capability < 100 && s.head_dim == 192 && s.value_dim == 128))
-    return fmt::format(
-        "values must be as wide as keys, or 128 for keys of 192 at compute capability 9.x, are {} "
-        "for {} at {}",
-        s.value_dim, s.head_dim, written());
-  if (s.kv_heads < 1 || s.heads % s.kv_heads != 0)
-    return fmt::format("{} query heads are not a multiple of {} key heads", s.heads, s.kv_heads);
+ops::Refusal missing(const HardwareFacts& facts) {
   if (facts.device.type == DeviceType::kCuda && library().opened == nullptr) return library().refusal;
   return std::nullopt;
 }
@@ -197,18 +179,20 @@ Attention::Grads backward(const Attention& op, const Attention::Output& out, con
 
 ops::Kernel<Attention> attention_kernel() {
   return {.hardware = hardware::kGpu,
-          .accepts = accepts,
+          .accepts = refuse_packed_attention,
           .forward = forward,
           .backward = backward<true>,
+          .missing = missing,
           .repeats = true,
           .outline = {forward, backward<true>}};
 }
 
 ops::Kernel<Attention> nondeterministic_attention_kernel() {
   return {.hardware = hardware::kGpu,
-          .accepts = accepts,
+          .accepts = refuse_packed_attention,
           .forward = forward,
           .backward = backward<false>,
+          .missing = missing,
           .deterministic = false,
           .repeats = true,
           .outline = {forward, backward<false>}};

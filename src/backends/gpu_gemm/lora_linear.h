@@ -183,6 +183,7 @@ ops::Kernel<ops::LoraLinear> lora_linear_by(ops::Refusal (*accepts)(const ops::L
           .accepts = accepts,
           .forward = lora::forward<Products>,
           .backward = lora::backward<Products>,
+          .missing = refuse_without_cublaslt,
           .traits = {.reads_codes = are_few_rows, .swiglu = Products::kTakeSwiglu},
           .outline = {lora::forward<Products>, lora::backward<Products>}};
 }
@@ -194,6 +195,7 @@ ops::Kernel<ops::LoraLinear> invariant_lora_linear_by(
           .accepts = accepts,
           .forward = lora::forward_alike,
           .backward = lora::backward<Products>,
+          .missing = refuse_without_cublaslt,
           .batch_invariant = true,
           .outline = {lora::forward_alike, lora::backward<Products>}};
 }

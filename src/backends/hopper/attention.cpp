@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "backends/gpu/attention_operands.h"
+#include "backends/gpu/attention_shapes.h"
 #include "backends/hopper/attention_backward_kernel.h"
 #include "backends/hopper/attention_backward_rows.h"
 #include "backends/hopper/attention_items.h"
@@ -23,16 +24,13 @@ bool is_for_hopper(int compute_capability, int64_t head_dim) {
   return compute_capability == 90 && (head_dim == 64 || head_dim == 128);
 }
 
-// Who computes forward: no kernel is made where it is not registered (hopper.cpp).
-const ops::Kernel<Attention>& cudnn() { return *ops::kernels<Attention>().find("cudnn"); }
-
 ops::Refusal accepts_hopper(const Attention::Signature& s, const HardwareFacts& facts) {
   if (!is_for_hopper(facts.compute_capability, s.head_dim))
     return fmt::format("is for head_dim 64 or 128 at compute capability 9.0, this is {} at {}.{}", s.head_dim,
                        facts.compute_capability / 10, facts.compute_capability % 10);
   if (s.narrow_or_wide_values())
     return fmt::format("values must be as wide as keys, are {} and {}", s.value_dim, s.head_dim);
-  return cudnn().accepts(s, facts);
+  return refuse_packed_attention(s, facts);
 }
 
 // What a schedule depends on, without tensors of the device.
@@ -185,10 +183,10 @@ Attention::Grads backward_hopper(const Attention& op, const Attention::Output& o
 ops::Kernel<Attention> attention_kernel() {
   return {.hardware = hardware::kGpu,
           .accepts = accepts_hopper,
-          .forward = cudnn().forward,
           .backward = backward_hopper,
+          .needs = {.forward = {"cudnn"}},
           .repeats = true,
-          .outline = {cudnn().outline.forward, backward_hopper}};
+          .outline = {.backward = backward_hopper}};
 }
 
 }  // namespace temper::backends::hopper

@@ -1,12 +1,14 @@
 #include "backends/hopper/hopper.h"
 
+#include "base/rooms.h"
+
 namespace temper::backends {
 
 void register_hopper();
 void register_hopper() {
   // In front of the kernels of libraries, to which they leave what they are not for.
-  if (ops::kernels<ops::Attention>().find("cudnn") != nullptr)
-    ops::kernels<ops::Attention>().add_before("cudnn", "hopper", hopper::attention_kernel());
+  ops::kernels<ops::Attention>().add_before(is_built("backends", "cudnn") ? "cudnn" : "cuda", "hopper",
+                                            hopper::attention_kernel());
   ops::kernels<ops::LoraLinear>().add_before("cublaslt", "hopper", hopper::lora_linear_kernel());
   ops::kernels<ops::LoraLinear>().add("hopper_invariant", hopper::invariant_lora_linear_kernel());
   ops::kernels<ops::ExpertLinear>().add_before("cuda", "hopper", hopper::expert_linear_kernel());

@@ -12,6 +12,7 @@
 #include "tokenizers/text/alignment.h"
 #include "tokenizers/text/component.h"
 #include "tokenizers/tokens/added_tokens.h"
+#include "tokenizers/tokens/declared_tokens.h"
 #include "tokenizers/tokens/post_processor.h"
 #include "tokenizers/tokens/settings.h"
 
@@ -44,12 +45,14 @@ struct Tokenizer::State {
   };
   std::unordered_map<int32_t, Printed> printed;  // added tokens that are printed as the text they stand for
 
-  State(const Json& file, const Json& model, const std::vector<AddedToken>& tokens, const std::string& where)
+  State(const Json& file, Vocabulary::Entries entries, const std::vector<AddedToken>& tokens,
+        const std::string& where)
       : decoder(Decoder::from_json(component(file, "decoder"), "[" + where + "] decoder")),
         vocabulary(
-            read_vocabulary(model, "[" + where + "] model"), entries_of(tokens),
+            std::move(entries), entries_of(tokens),
             [&](std::string_view spelling) { return decoder.token_bytes(spelling); }, where),
-        segmenter(make_segmenter(component(file, "pre_tokenizer"), model, vocabulary, where)),
+        segmenter(
+            make_segmenter(component(file, "pre_tokenizer"), component(file, "model"), vocabulary, where)),
         normalizer(Normalizer::from_json(component(file, "normalizer"), "[" + where + "] normalizer")),
         added(tokens, normalizer),
         post_processor(
@@ -76,33 +79,39 @@ struct Tokenizer::State {
     if (auto frame = frame_of_settings(settings, vocabulary, where)) post_processor = std::move(*frame);
   }
 
-  void encode(std::string_view text, std::vector<int32_t>& ids, Origins* origins) const;
-  void encode_stretch(std::string_view raw, size_t origin, std::vector<int32_t>& ids, Origins* origins) const;
+  // Where a text, or a stretch of it, begins.
+  struct Place {
+    size_t origin = 0;       // in the whole text
+    bool continued = false;  // the text was cut there
+  };
+  void encode(std::string_view text, Place place, std::vector<int32_t>& ids, Origins* origins) const;
+  void encode_stretch(std::string_view raw, Place place, std::vector<int32_t>& ids, Origins* origins) const;
 };
 
-// What stands between two raw tokens; `origin` is where it begins in the text.
-void Tokenizer::State::encode_stretch(std::string_view raw, size_t origin, std::vector<int32_t>& ids,
+// What stands between two raw tokens.
+void Tokenizer::State::encode_stretch(std::string_view raw, Place place, std::vector<int32_t>& ids,
                                       Origins* origins) const {
+  const auto [origin, continued] = place;
   std::string normalized;
   Alignments alignments;
   std::string_view normal = raw;
   // What normalization removes in front decides whether a stretch is at the start.
   const bool aligned = origins || (origin == 0 && segmenter->asks_for_start());
   if (!normalizer.keeps(raw)) {
-    normalized = aligned ? normalizer.normalize(raw, alignments) : normalizer.normalize(raw);
+    normalized = normalizer.normalize(raw, continued, aligned ? &alignments : nullptr);
     normal = normalized;
   }
-  const auto source = [&](ByteSpan span) {
+  const auto source = [&, origin = origin](ByteSpan span) {
     const ByteSpan inside = alignments.source(span);
     return ByteSpan{origin + inside.begin, origin + inside.end};
   };
   const auto start_of = [&](std::string_view part) {
     return static_cast<size_t>(part.data() - normal.data());
   };
-  const auto use_text = [&](std::string_view part) {
+  const auto use_text = [&, continued = continued](std::string_view part) {
     const size_t start = start_of(part), done = origins ? origins->spans.size() : 0;
     const auto at_start = [&](size_t at) { return source({start + at, start + at + 1}).begin == 0; };
-    segmenter->encode(part, at_start, ids, origins);
+    segmenter->encode(part, {at_start, continued && start == 0}, ids, origins);
     if (!origins) return;
     for (size_t i = done; i < origins->spans.size(); ++i) {
       ByteSpan& span = origins->spans[i];
@@ -116,9 +125,14 @@ void Tokenizer::State::encode_stretch(std::string_view raw, size_t origin, std::
   added.split_normalized(normal, {use_text, use_token});
 }
 
-void Tokenizer::State::encode(std::string_view text, std::vector<int32_t>& ids, Origins* origins) const {
-  const auto start_of = [&](std::string_view part) { return static_cast<size_t>(part.data() - text.data()); };
-  const auto use_text = [&](std::string_view raw) { encode_stretch(raw, start_of(raw), ids, origins); };
+void Tokenizer::State::encode(std::string_view text, Place place, std::vector<int32_t>& ids,
+                              Origins* origins) const {
+  const auto start_of = [&](std::string_view part) {
+    return place.origin + static_cast<size_t>(part.data() - text.data());
+  };
+  const auto use_text = [&](std::string_view raw) {
+    encode_stretch(raw, {start_of(raw), place.continued && raw.data() == text.data()}, ids, origins);
+  };
   const auto use_token = [&](int32_t id, std::string_view taken) {
     ids.push_back(id);
     if (origins) origins->spans.push_back({start_of(taken), start_of(taken) + taken.size()});
@@ -131,12 +145,13 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-Tokenizer Tokenizer::load(const std::string& folder_or_file) {
+Tokenizer Tokenizer::load(const std::string& folder_or_file, int64_t vocab_size) {
   if (!is_directory(folder_or_file)) return from_json(read_file(folder_or_file), folder_or_file);
   const std::string path = join_path(folder_or_file, "tokenizer.json");
-  const std::string settings = join_path(folder_or_file, "tokenizer_config.json");
-  std::unique_ptr<State> state = read(Json::parse_file(path), path);
-  if (exists(settings)) state->apply_settings(Json::parse_file(settings), settings);
+  const TokenFiles files = TokenFiles::read(folder_or_file);
+  std::unique_ptr<State> state = read(Json::parse_file(path), path, &files, vocab_size);
+  if (!files.settings.is_null())
+    state->apply_settings(files.settings, join_path(folder_or_file, "tokenizer_config.json"));
   return Tokenizer(std::move(state));
 }
 
@@ -145,16 +160,19 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view where) {
 }
 
 Tokenizer Tokenizer::from_parsed(const Json& file, std::string_view where) {
-  return Tokenizer(read(file, std::string(where)));
+  return Tokenizer(read(file, std::string(where), nullptr, 0));
 }
 
-std::unique_ptr<Tokenizer::State> Tokenizer::read(const Json& file, const std::string& where) {
+std::unique_ptr<Tokenizer::State> Tokenizer::read(const Json& file, const std::string& where,
+                                                  const TokenFiles* files, int64_t vocab_size) {
   if (!file.is_object()) fail("[{}] must be an object, found {}", where, file.kind_name());
   const Json& model = component(file, "model");
   check_model(model, "[" + where + "] model");
-  const std::vector<AddedToken> tokens =
+  std::vector<AddedToken> tokens =
       AddedTokens::from_json(component(file, "added_tokens"), "[" + where + "] added_tokens");
-  return std::make_unique<State>(file, model, tokens, where);
+  Vocabulary::Entries entries = read_vocabulary(model, "[" + where + "] model");
+  if (files) tokens = declared_tokens(*files, std::move(tokens), entries, vocab_size);
+  return std::make_unique<State>(file, std::move(entries), tokens, where);
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
@@ -163,32 +181,48 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   ids.reserve(text.size() / 3 + 8);
   if (add_special_tokens) ids = frame.before;
   if (valid_utf8_prefix(text) == text.size())
-    state_->encode(text, ids, nullptr);
+    state_->encode(text, {}, ids, nullptr);
   else
-    state_->encode(replace_invalid_utf8(text), ids, nullptr);
+    state_->encode(replace_invalid_utf8(text), {}, ids, nullptr);
   if (add_special_tokens) ids.insert(ids.end(), frame.after.begin(), frame.after.end());
   return ids;
 }
 
 Encoding Tokenizer::encode_with_offsets(std::string_view text, bool add_special_tokens) const {
+  return encode_parts(text, {}, add_special_tokens);
+}
+
+Encoding Tokenizer::encode_parts(std::string_view text, std::span<const size_t> cuts,
+                                 bool add_special_tokens) const {
+  const PostProcessor& frame = state_->post_processor;
+  if (!add_special_tokens) return traced(text, cuts, {}, {});
+  return traced(text, cuts, frame.before, frame.after);
+}
+
+Encoding Tokenizer::encode_prompt(std::string_view text) const {
+  return traced(text, {}, state_->post_processor.before, {});
+}
+
+Encoding Tokenizer::traced(std::string_view text, std::span<const size_t> cuts,
+                           std::span<const int32_t> before, std::span<const int32_t> after) const {
   if (const size_t valid = valid_utf8_prefix(text); valid != text.size())
     fail("[tokenizer] the text is not UTF-8 at byte {}", valid);
-  const PostProcessor& frame = state_->post_processor;
   Encoding out;
   Origins origins;
   out.ids.reserve(text.size() / 3 + 8);
   origins.spans.reserve(text.size() / 3 + 8);
-  if (add_special_tokens) {
-    out.ids = frame.before;
-    origins.spans.assign(frame.before.size(), {0, 0});
+  out.ids.assign(before.begin(), before.end());
+  origins.spans.assign(before.size(), {0, 0});
+  size_t done = 0;
+  for (size_t i = 0; i <= cuts.size(); ++i) {
+    const size_t end = i < cuts.size() ? cuts[i] : text.size();
+    state_->encode(text.substr(done, end - done), {done, i > 0}, out.ids, &origins);
+    done = end;
   }
-  state_->encode(text, out.ids, &origins);
   out.spans = std::move(origins.spans);
   out.num_dropped = origins.num_dropped;
-  if (add_special_tokens) {
-    out.ids.insert(out.ids.end(), frame.after.begin(), frame.after.end());
-    out.spans.resize(out.ids.size(), {text.size(), text.size()});
-  }
+  out.ids.insert(out.ids.end(), after.begin(), after.end());
+  out.spans.resize(out.ids.size(), {text.size(), text.size()});
   return out;
 }
 

@@ -14,6 +14,7 @@ namespace temper::tokenizers {
 
 class Decoder;
 struct DecoderState;
+struct TokenFiles;
 
 struct Encoding {
   std::vector<int32_t> ids;
@@ -27,8 +28,10 @@ struct Encoding {
 // All const functions may be called from several threads at once.
 class Tokenizer {
  public:
-  // Of a folder, tokenizer.json; where tokenizer_config.json says what goes around texts, that as well.
-  static Tokenizer load(const std::string& folder_or_file);
+  // Of a folder, tokenizer.json with the tokens that its other files declare (tokens/declared_tokens.h);
+  // those without an id get one below `vocab_size`, the model's. Where tokenizer_config.json says what goes
+  // around texts, that as well.
+  static Tokenizer load(const std::string& folder_or_file, int64_t vocab_size = 0);
   static Tokenizer from_json(std::string_view text, std::string_view where);
   static Tokenizer from_parsed(const Json& file, std::string_view where);
   Tokenizer(Tokenizer&&) noexcept;
@@ -45,6 +48,15 @@ class Tokenizer {
   // Error.
   Encoding encode_with_offsets(std::string_view text, bool add_special_tokens = false) const;
 
+  // The same for a text that is cut into parts, none of whose tokens spans two: up to the first of `cuts`
+  // (ascending bytes of the text) the ids of that part alone, then those of the others, each of which
+  // continues what stands before it: nothing is put in front of it, as models write answers behind prompts.
+  Encoding encode_parts(std::string_view text, std::span<const size_t> cuts,
+                        bool add_special_tokens = false) const;
+
+  // Of a text that an answer follows: of the post-processor's tokens those alone that stand before texts.
+  Encoding encode_prompt(std::string_view text) const;
+
   // Bytes that do not join to UTF-8 come out as U+FFFD; ids without a token (padding of the vocabulary) as
   // nothing.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
@@ -58,9 +70,12 @@ class Tokenizer {
  private:
   friend class StreamDecoder;
   struct State;
-  static std::unique_ptr<State> read(const Json& file, const std::string& where);
+  static std::unique_ptr<State> read(const Json& file, const std::string& where, const TokenFiles* files,
+                                     int64_t vocab_size);
   const Decoder& decoder() const;
   std::string_view spelling(int32_t id) const;  // "" for an id without a token
+  Encoding traced(std::string_view text, std::span<const size_t> cuts, std::span<const int32_t> before,
+                  std::span<const int32_t> after) const;
   explicit Tokenizer(std::unique_ptr<const State> state);
   std::unique_ptr<const State> state_;
 };

@@ -4,9 +4,9 @@
 
 namespace temper::tokenizers {
 
-void ByteSegmenter::encode(std::string_view text, const AtStart&, std::vector<int32_t>& ids,
+void ByteSegmenter::encode(std::string_view text, const Start& start, std::vector<int32_t>& ids,
                            Origins* origins) const {
-  splitter_.run(text, [&](const Piece& piece) {
+  splitter_.run(text, start.continued, [&](const Piece& piece) {
     const size_t first = ids.size();
     bpe_.encode(piece.text, ids);
     if (origins) locate(piece, std::span(ids).subspan(first), *origins);

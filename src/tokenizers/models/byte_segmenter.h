@@ -13,7 +13,7 @@ class ByteSegmenter : public Segmenter {
       : vocabulary_(vocabulary),
         splitter_(std::move(splitter)),
         bpe_(vocabulary, merges, options, !splitter_.cuts_characters(), where) {}
-  void encode(std::string_view text, const AtStart& at_start, std::vector<int32_t>& ids,
+  void encode(std::string_view text, const Start& start, std::vector<int32_t>& ids,
               Origins* origins) const override;
 
  private:

@@ -12,9 +12,9 @@ class CharacterSegmenter : public Segmenter {
  public:
   CharacterSegmenter(PreTokenizer pre_tokenizer, std::unique_ptr<const CharacterModel> model)
       : pre_tokenizer_(std::move(pre_tokenizer)), model_(std::move(model)) {}
-  void encode(std::string_view text, const AtStart& at_start, std::vector<int32_t>& ids,
+  void encode(std::string_view text, const Start& start, std::vector<int32_t>& ids,
               Origins* origins) const override {
-    const Pieces pieces = pre_tokenizer_.run(text, at_start, origins != nullptr);
+    const Pieces pieces = pre_tokenizer_.run(text, start, origins != nullptr);
     std::vector<ByteSpan>* spans = origins ? &origins->spans : nullptr;
     for (const ByteSpan piece : pieces.spans) {
       const size_t done = spans ? spans->size() : 0;

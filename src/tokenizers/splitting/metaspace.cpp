@@ -39,9 +39,13 @@ MetaspaceOptions MetaspaceOptions::from_json(const Json& component, const std::s
   return options;
 }
 
-void Metaspace::rewrite(std::string_view piece, bool first, TextRewriter& out) const {
-  const bool prepends =
-      options_.prepend == PrependScheme::kAlways || (options_.prepend == PrependScheme::kFirst && first);
+bool Metaspace::prepends(const Pieces& pieces, ByteSpan span) const {
+  if (pieces.is_continued(span)) return false;
+  return options_.prepend == PrependScheme::kAlways ||
+         (options_.prepend == PrependScheme::kFirst && pieces.is_first(span));
+}
+
+void Metaspace::rewrite(std::string_view piece, bool prepends, TextRewriter& out) const {
   if (prepends && !piece.starts_with(options_.replacement) && !piece.starts_with(' '))
     out.replace(0, options_.replacement);
   for (size_t at = 0; at < piece.size();) {
@@ -70,7 +74,7 @@ void Metaspace::run(Pieces& pieces, bool aligned) const {
     out.replace(span.begin - done, "");
     done = span.end;
     const size_t begin = out.size();
-    rewrite(pieces.at(span), asks_for_start() && pieces.is_first(span), out);
+    rewrite(pieces.at(span), prepends(pieces, span), out);
     rewritten.push_back({begin, out.size()});
   }
   out.replace(pieces.text.size() - done, "");

@@ -24,7 +24,8 @@ class Metaspace : public PreTokenizerStep {
   bool asks_for_start() const override { return options_.prepend == PrependScheme::kFirst; }
 
  private:
-  void rewrite(std::string_view piece, bool first, TextRewriter& out) const;
+  void rewrite(std::string_view piece, bool prepends, TextRewriter& out) const;
+  bool prepends(const Pieces& pieces, ByteSpan span) const;
   void cut(const std::string& text, ByteSpan span, std::vector<ByteSpan>& out) const;
   MetaspaceOptions options_;
 };

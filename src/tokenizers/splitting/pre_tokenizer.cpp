@@ -52,10 +52,10 @@ PreTokenizer PreTokenizer::from_json(const Json& json, std::string_view where) {
   return result;
 }
 
-Pieces PreTokenizer::run(std::string_view text, const Segmenter::AtStart& at_start, bool aligned) const {
+Pieces PreTokenizer::run(std::string_view text, const Segmenter::Start& start, bool aligned) const {
   Pieces pieces;
   pieces.text = text;
-  pieces.at_start = at_start;
+  pieces.start = start;
   if (!text.empty()) pieces.spans.push_back({0, text.size()});
   const bool traced = aligned || (steps_.size() > 1 && asks_for_start());
   for (const auto& step : steps_) step->run(pieces, traced);

@@ -15,8 +15,11 @@ struct Pieces {
   std::string text;
   Alignments alignments;
   std::vector<ByteSpan> spans;
-  Segmenter::AtStart at_start;  // of bytes of the text before
-  bool is_first(ByteSpan span) const { return at_start && at_start(alignments.source(span).begin); }
+  Segmenter::Start start;  // of the text before
+  bool is_first(ByteSpan span) const {
+    return start.is_start_of_text && start.is_start_of_text(alignments.source(span).begin);
+  }
+  bool is_continued(ByteSpan span) const { return start.continued && span.begin == 0; }
   std::string_view at(ByteSpan span) const {
     return std::string_view(text).substr(span.begin, span.end - span.begin);
   }
@@ -34,7 +37,7 @@ class PreTokenizerStep {
 class PreTokenizer {
  public:
   static PreTokenizer from_json(const Json& json, std::string_view where);
-  Pieces run(std::string_view text, const Segmenter::AtStart& at_start, bool aligned) const;
+  Pieces run(std::string_view text, const Segmenter::Start& start, bool aligned) const;
   bool asks_for_start() const;
 
  private:

@@ -18,11 +18,15 @@ struct Origins {
 class Segmenter {
  public:
   virtual ~Segmenter() = default;
-  // Whether what begins at this byte of the stretch comes from the very beginning of the whole text.
-  using AtStart = std::function<bool(size_t)>;
-  // Appends the tokens and, unless `origins` is null, which bytes of `text` each covers; at_start is called
-  // only where asks_for_start.
-  virtual void encode(std::string_view text, const AtStart& at_start, std::vector<int32_t>& ids,
+  // How a stretch begins.
+  struct Start {
+    // Whether what begins at this byte of it comes from the very beginning of the whole text; called only
+    // where asks_for_start.
+    std::function<bool(size_t)> is_start_of_text;
+    bool continued = false;  // the text was cut here: what is put before texts is not put before the stretch
+  };
+  // Appends the tokens and, unless `origins` is null, which bytes of `text` each covers.
+  virtual void encode(std::string_view text, const Start& start, std::vector<int32_t>& ids,
                       Origins* origins) const = 0;
   virtual bool asks_for_start() const { return false; }
 };

@@ -66,12 +66,14 @@ class Splitter {
   static Splitter from_json(const Json& json, std::string_view where);
   bool cuts_characters() const { return !later_splits_.empty(); }  // a piece may end inside one
 
-  // Calls `use` with each Piece in order. `text` is valid UTF-8.
+  // Calls `use` with each Piece in order. `text` is valid UTF-8; before one that is `continued` no space is
+  // put.
   template <class Use>
-  void run(std::string_view text, const Use& use) const {
+  void run(std::string_view text, bool continued, const Use& use) const {
     split(0, text, [&](std::string_view part) {
       const auto begin = static_cast<size_t>(part.data() - text.data());
-      if (!add_prefix_space_ || part.starts_with(' ')) return byte_level(part, begin, 0, use);
+      if (!add_prefix_space_ || part.starts_with(' ') || (continued && begin == 0))
+        return byte_level(part, begin, 0, use);
       std::string prefixed(1, ' ');
       byte_level(prefixed.append(part), begin, 1, use);
     });

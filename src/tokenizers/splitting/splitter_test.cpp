@@ -78,9 +78,8 @@ TEST(Pattern, ErrorsNameThePattern) {
 TEST(Splitter, DigitsAndText) {
   const auto run = [](std::string_view json, std::string_view text) {
     Pieces pieces;
-    Splitter::from_json(Json::parse(json, "test"), "[test] pre_tokenizer").run(text, [&](const Piece& piece) {
-      pieces.emplace_back(piece.text);
-    });
+    Splitter::from_json(Json::parse(json, "test"), "[test] pre_tokenizer")
+        .run(text, false, [&](const Piece& piece) { pieces.emplace_back(piece.text); });
     return pieces;
   };
   EXPECT_EQ(run(R"({"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},

@@ -69,20 +69,12 @@ bool Normalizer::keeps(std::string_view text) const {
   return std::all_of(steps_.begin(), steps_.end(), [&](const auto& step) { return step->keeps(text); });
 }
 
-std::string Normalizer::normalize(std::string_view text) const {
+std::string Normalizer::normalize(std::string_view text, bool continued, Alignments* alignments) const {
   std::string out(text);
   for (const auto& step : steps_) {
-    out = step->run(out, false).text;
-    check_growth(text.size(), out.size());
-  }
-  return out;
-}
-
-std::string Normalizer::normalize(std::string_view text, Alignments& alignments) const {
-  std::string out(text);
-  for (const auto& step : steps_) {
-    AlignedText rewritten = step->run(out, true);
-    alignments.add(std::move(rewritten.alignment));
+    if (continued && step->begins_texts()) continue;
+    AlignedText rewritten = step->run(out, alignments != nullptr);
+    if (alignments) alignments->add(std::move(rewritten.alignment));
     out = std::move(rewritten.text);
     check_growth(text.size(), out.size());
   }

@@ -15,6 +15,7 @@ class NormalizerStep {
   virtual ~NormalizerStep() = default;
   virtual AlignedText run(std::string_view text, bool aligned) const = 0;  // else without an alignment
   virtual bool keeps(std::string_view) const { return false; }             // true: it surely changes nothing
+  virtual bool begins_texts() const { return false; }  // true: it only puts something before a text
 };
 
 // What happens to the text before it is split: steps, one after the other.
@@ -22,9 +23,10 @@ class Normalizer {
  public:
   static Normalizer from_json(const Json& json, std::string_view where);
   bool keeps(std::string_view text) const;  // true: nothing changes; found out quickly
-  std::string normalize(std::string_view text) const;
-  // Adds where the bytes come from to `alignments`.
-  std::string normalize(std::string_view text, Alignments& alignments) const;
+  // A text that is `continued` gets nothing put before it. Adds where the bytes come from to `alignments`,
+  // unless it is null.
+  std::string normalize(std::string_view text, bool continued = false,
+                        Alignments* alignments = nullptr) const;
 
  private:
   std::vector<std::unique_ptr<const NormalizerStep>> steps_;

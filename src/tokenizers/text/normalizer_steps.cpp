@@ -19,6 +19,7 @@ class Prepend : public NormalizerStep {
     if (!text.empty()) out.replace(0, text_);
     return out.finish();
   }
+  bool begins_texts() const override { return true; }
 
  private:
   std::string text_;

@@ -86,22 +86,27 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& norma
     }
 }
 
+AddedToken AddedTokens::read(const Json& entry, const std::string& place) {
+  if (!entry.is_object()) fail("{} must be an object, found {}", place, entry.kind_name());
+  AddedToken token;
+  token.content = string_option(entry, "content", "", place);
+  if (token.content.empty()) fail("{}.content must be a text of at least one character", place);
+  token.special = bool_option(entry, "special", false, place);
+  token.normalized = bool_option(entry, "normalized", !token.special, place);
+  token.single_word = bool_option(entry, "single_word", false, place);
+  token.lstrip = bool_option(entry, "lstrip", false, place);
+  token.rstrip = bool_option(entry, "rstrip", false, place);
+  return token;
+}
+
 std::vector<AddedToken> AddedTokens::from_json(const Json& list, std::string_view where) {
   if (list.is_null()) return {};
   if (!list.is_array()) fail("{} must be an array, found {}", where, list.kind_name());
   std::vector<AddedToken> tokens;
   for (const Json& entry : list.as_array()) {
     const std::string place = fmt::format("{}[{}]", where, tokens.size());
-    if (!entry.is_object()) fail("{} must be an object, found {}", place, entry.kind_name());
-    AddedToken token;
-    token.content = string_option(entry, "content", "", place);
-    if (token.content.empty()) fail("{}.content must be a text of at least one character", place);
+    AddedToken token = read(entry, place);
     token.id = as_token_id(required(entry, "id", place), place + ".id");
-    token.special = bool_option(entry, "special", false, place);
-    token.normalized = bool_option(entry, "normalized", !token.special, place);
-    token.single_word = bool_option(entry, "single_word", false, place);
-    token.lstrip = bool_option(entry, "lstrip", false, place);
-    token.rstrip = bool_option(entry, "rstrip", false, place);
     tokens.push_back(std::move(token));
   }
   return tokens;

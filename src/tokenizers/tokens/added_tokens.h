@@ -52,6 +52,7 @@ class AddedTokens {
   AddedTokens() = default;
   AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer);
   static std::vector<AddedToken> from_json(const Json& list, std::string_view where);
+  static AddedToken read(const Json& entry, const std::string& place);  // without its id
 
   // A stretch of text between tokens, or a token's id and the text it took; both views lie in what is split.
   struct Uses {

@@ -1,0 +1,199 @@
+#include "tokenizers/tokens/declared_tokens.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "tokenizers/text/component.h"
+
+namespace temper::tokenizers {
+namespace {
+
+constexpr std::string_view kOwnFile = "tokenizer.json", kSettings = "tokenizer_config.json",
+                           kNames = "special_tokens_map.json", kAdded = "added_tokens.json",
+                           kDecoder = "added_tokens_decoder";
+
+const Json* value_of(const Json& object, std::string_view key) {
+  const Json* value = object.is_object() ? object.find(key) : nullptr;
+  return value && !value->is_null() ? value : nullptr;
+}
+
+// A token under a name: "<s>" or {"content": "<s>", …}; nothing for other values.
+std::optional<AddedToken> named_token(const Json& value, const std::string& place) {
+  AddedToken token;
+  const Json* content = value_of(value, "content");
+  if (value.is_string())
+    token.content = value.as_string();
+  else if (content && content->is_string() && !content->as_string().empty())
+    token = AddedTokens::read(value, place);
+  token.special = true;
+  if (token.content.empty()) return std::nullopt;
+  return token;
+}
+
+using Named = std::vector<std::pair<std::string, AddedToken>>;  // tokens with the key that names them
+
+// In the order in which transformers gives ids to tokens that have none.
+Named named_tokens(const Json& file, const std::string& place) {
+  Named named;
+  const auto add = [&](const std::string& key, const Json& value) {
+    if (auto token = named_token(value, place + "." + key)) named.emplace_back(key, std::move(*token));
+  };
+  constexpr std::array<std::string_view, 7> kFirst = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                                      "pad_token", "cls_token", "mask_token"};
+  for (const std::string_view key : kFirst)
+    if (const Json* value = value_of(file, key)) add(std::string(key), *value);
+  for (const auto& [key, value] : file.as_object())
+    if (key.ends_with("_token") && std::find(kFirst.begin(), kFirst.end(), key) == kFirst.end())
+      add(key, value);
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+    const Json* value = value_of(file, key);
+    if (value && value->is_array())
+      for (const Json& token : value->as_array()) add(key, token);
+    if (value && value->is_object())
+      for (const auto& [name, token] : value->as_object()) add(key, token);
+  }
+  return named;
+}
+
+bool has(const Named& named, std::string_view content) {
+  return std::any_of(named.begin(), named.end(),
+                     [&](const auto& entry) { return entry.second.content == content; });
+}
+
+class Declarations {
+ public:
+  Declarations(std::string folder, std::vector<AddedToken> own, const Vocabulary::Entries& model)
+      : folder_(std::move(folder)), model_(model) {
+    for (AddedToken& token : own) add(std::move(token), kOwnFile);
+  }
+
+  void state(AddedToken token, std::string_view file, bool says_how) {
+    if (const auto known = by_content_.find(token.content); known != by_content_.end()) {
+      AddedToken& before = tokens_[known->second];
+      if (before.id != token.id) refuse_ids(token, file, before.id, files_[known->second]);
+      if (says_how) before = std::move(token);
+      return;
+    }
+    if (const auto known = by_id_.find(token.id); known != by_id_.end())
+      refuse_tokens(token, file, tokens_[known->second].content, files_[known->second]);
+    for (const auto& [spelling, id] : model_) {
+      if (spelling == token.content && id != token.id) refuse_ids(token, file, id, kOwnFile);
+      if (spelling != token.content && id == token.id) refuse_tokens(token, file, spelling, kOwnFile);
+    }
+    add(std::move(token), file);
+  }
+
+  // `room`: a new token may get an id below it.
+  void name(AddedToken token, std::string_view file, std::string_view key, int64_t room) {
+    if (const auto known = by_content_.find(token.content); known != by_content_.end()) {
+      tokens_[known->second].special = true;
+      return;
+    }
+    const auto in_model = std::find_if(model_.begin(), model_.end(),
+                                       [&](const auto& entry) { return entry.first == token.content; });
+    token.id = in_model != model_.end() ? in_model->second : next_id();
+    if (in_model != model_.end() || token.id < room) return add(std::move(token), file);
+    if (room > 0)
+      log_warning(
+          fmt::format("[{}] {} is '{}', to which no file gives an id, and the model's vocab_size, {}, has no "
+                      "room for it: "
+                      "texts with it are tokenized like others",
+                      join_path(folder_, file), key, token.content, room));
+  }
+
+  std::vector<AddedToken> finish() { return std::move(tokens_); }
+
+ private:
+  void add(AddedToken token, std::string_view file) {
+    by_content_.emplace(token.content, tokens_.size());
+    by_id_.emplace(token.id, tokens_.size());
+    files_.push_back(file);
+    tokens_.push_back(std::move(token));
+  }
+
+  int32_t next_id() const {
+    int32_t next = 0;
+    for (const auto& entry : model_) next = std::max(next, entry.second + 1);
+    for (const AddedToken& token : tokens_) next = std::max(next, token.id + 1);
+    return next;
+  }
+
+  [[noreturn]] void refuse_ids(const AddedToken& token, std::string_view file, int32_t other,
+                               std::string_view other_file) const {
+    fail("[{}] token '{}' has id {} in {} and {} in {}; {}", folder_, token.content, other, other_file,
+         token.id, file, kAdvice);
+  }
+  [[noreturn]] void refuse_tokens(const AddedToken& token, std::string_view file, std::string_view other,
+                                  std::string_view other_file) const {
+    fail("[{}] id {} is token '{}' in {} and '{}' in {}; {}", folder_, token.id, other, other_file,
+         token.content, file, kAdvice);
+  }
+
+  static constexpr std::string_view kAdvice = "take both files from the same model";
+  std::string folder_;
+  const Vocabulary::Entries& model_;
+  std::vector<AddedToken> tokens_;
+  std::vector<std::string_view> files_;  // that declare them
+  std::unordered_map<std::string, size_t> by_content_;
+  std::unordered_map<int32_t, size_t> by_id_;
+};
+
+Json read_object(const std::string& folder, std::string_view name) {
+  const std::string path = join_path(folder, name);
+  if (!exists(path)) return {};
+  Json file = Json::parse_file(path);
+  if (!file.is_object()) fail("[{}] must be an object, found {}", path, file.kind_name());
+  return file;
+}
+
+int32_t id_of(const std::string& key, const std::string& place) {
+  int32_t id = -1;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+  if (error != std::errc() || end != key.data() + key.size() || id < 0)
+    fail("{} has the key '{}', expected token ids", place, key);
+  return id;
+}
+
+}  // namespace
+
+TokenFiles TokenFiles::read(const std::string& folder) {
+  return {folder, read_object(folder, kSettings), read_object(folder, kNames), read_object(folder, kAdded)};
+}
+
+std::vector<AddedToken> declared_tokens(const TokenFiles& files, std::vector<AddedToken> own,
+                                        const Vocabulary::Entries& model, int64_t vocab_size) {
+  Declarations all(files.folder, std::move(own), model);
+  const auto place = [&](std::string_view file) {
+    return fmt::format("[{}]", join_path(files.folder, file));
+  };
+  Named of_settings, of_names;
+  if (files.settings.is_object()) of_settings = named_tokens(files.settings, place(kSettings));
+  if (files.special_names.is_object()) of_names = named_tokens(files.special_names, place(kNames));
+  const Json* decoder = value_of(files.settings, kDecoder);
+  if (files.added.is_object())
+    for (const auto& [content, id] : files.added.as_object()) {
+      const bool special = has(of_settings, content) || has(of_names, content);
+      all.state({content, as_token_id(id, fmt::format("{} '{}'", place(kAdded), content)), special, !special},
+                kAdded, false);
+    }
+  if (decoder) {
+    const std::string where = fmt::format("{}.{}", place(kSettings), kDecoder);
+    if (!decoder->is_object()) fail("{} must be an object, found {}", where, decoder->kind_name());
+    for (const auto& [key, entry] : decoder->as_object()) {
+      AddedToken token = AddedTokens::read(entry, fmt::format("{}.{}", where, key));
+      token.id = id_of(key, where);
+      all.state(std::move(token), kSettings, true);
+    }
+  }
+  for (auto& [key, token] : of_settings) all.name(std::move(token), kSettings, key, vocab_size);
+  // Where the settings state tokens, transformers reads this file no more.
+  for (auto& [key, token] : of_names) all.name(std::move(token), kNames, key, decoder ? 0 : vocab_size);
+  return all.finish();
+}
+
+}  // namespace temper::tokenizers

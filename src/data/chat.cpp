@@ -21,6 +21,26 @@ std::string render_whole(const Json::Array& messages, bool as_prompt, const Json
   return render(messages, as_prompt, extra).text;
 }
 
+std::optional<size_t> answer_in(std::string_view text, size_t turn, const Json::Array& messages,
+                                const Json& extra, const ChatRenderer& render) {
+  try {
+    const std::string prompt = render(first_messages(messages, turn), true, extra).text;
+    if (text.starts_with(prompt)) return prompt.size();
+  } catch (const Error&) {  // no prompt that a model could be asked with
+  }
+  return std::nullopt;
+}
+
+std::vector<size_t> answers_in(std::string_view text, const Json::Array& messages, const Json& extra,
+                               const ChatRenderer& render) {
+  std::vector<size_t> answers;
+  for (size_t turn = 0; turn < messages.size(); ++turn)
+    if (const auto answer =
+            is_assistant(messages[turn]) ? answer_in(text, turn, messages, extra, render) : std::nullopt)
+      answers.push_back(*answer);
+  return answers;
+}
+
 LearntChat render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
                        const ChatRenderer& render, const EndCheck& has_end) {
   RenderedChat full = render(messages, false, extra);

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,7 @@ struct TurnSpan {
   ByteSpan bytes;
   bool open =
       false;  // the template ends it with no token of its own: what ends it is the next turn's first token
+  std::optional<size_t> asked = {};  // where the generation prompt for it ends; none: at its beginning
 };
 
 // A text to learn from and its assistant turns, ascending, without overlaps.
@@ -66,6 +68,14 @@ LearntChat render_chat(const Json::Array& messages, size_t first_turn, const Jso
 // answer.
 std::string render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
                          const ChatRenderer& render);
+
+// Where the generation prompt for an assistant turn ends in a text of the conversation; none where the text
+// does not begin with that prompt, or the template refuses it.
+std::optional<size_t> answer_in(std::string_view text, size_t turn, const Json::Array& messages,
+                                const Json& extra, const ChatRenderer& render);
+// For all assistant turns.
+std::vector<size_t> answers_in(std::string_view text, const Json::Array& messages, const Json& extra,
+                               const ChatRenderer& render);
 
 std::string_view trim(std::string_view text);  // without white space at both ends
 

@@ -121,14 +121,16 @@ size_t shared_turns(const Json::Array& chosen, const Json::Array& rejected) {
   return shared;
 }
 
-// Bytes that both texts begin with, up to the last white space in them.
+// Bytes that both texts begin with, up to the last white space in them; all of it belongs to the answers.
 size_t shared_bytes(const std::string& chosen, const std::string& rejected) {
   const auto [end, other] = std::mismatch(chosen.begin(), chosen.end(), rejected.begin(), rejected.end());
   const auto same = static_cast<size_t>(end - chosen.begin());
-  const size_t space = same == 0 ? std::string::npos : chosen.find_last_of(" \n\t", same - 1);
+  constexpr std::string_view kSpace = " \n\t";
+  const size_t space = same == 0 ? std::string::npos : chosen.find_last_of(kSpace, same - 1);
   if (space == std::string::npos)
     fail("there is no prompt, and chosen and rejected have no beginning in common that could be one");
-  return space;
+  const size_t word = chosen.find_last_not_of(kSpace, space);
+  return word == std::string::npos ? 0 : word + 1;
 }
 
 // Whether the messages that both answers share hold the prompt already.

@@ -20,7 +20,8 @@ std::string tokens_of(const Example& example, const Tokenizer& tokenizer, bool c
     const bool begins = i == 0 || example.loss_mask[i - 1] != example.loss_mask[i];
     const bool ends = i + 1 == example.ids.size() || example.loss_mask[i + 1] != example.loss_mask[i];
     if (begins) out += target ? open : color ? kDim : "";
-    out += tokenizer.token_text(example.ids[i]) + "|";
+    const std::string text = tokenizer.token_text(example.ids[i]);
+    out += (text.empty() ? fmt::format("<id {}>", example.ids[i]) : text) + "|";
     if (ends) out += target ? close : color ? kReset : "";
     if (tokenizer.token_bytes(example.ids[i]).ends_with('\n')) out += '\n';
   }

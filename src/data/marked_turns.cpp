@@ -49,7 +49,7 @@ std::vector<ChatText> MarkedTurns::texts_from(size_t first_turn, const RenderedC
     if (std::optional<ChatText> own = text_up_to(turns[i], i, whole))
       texts.push_back(std::move(*own));
     else
-      together.push_back({blocks[i]});
+      together.push_back({blocks[i], false, asked_in(whole.text, turns[i], blocks[i])});
   }
   if (!together.empty() || texts.empty()) texts.push_back({whole.text, std::move(together)});
   return texts;
@@ -62,7 +62,14 @@ std::optional<ChatText> MarkedTurns::text_up_to(size_t turn, size_t number, cons
   const std::optional<Words> words = words_of(whole, turn), own = words_of(until, turn);
   if (!own || until.generation_spans.size() != number + 1 || (words && words->text == own->text))
     return std::nullopt;
-  return ChatText{std::move(until.text), {{until.generation_spans.back()}}};
+  const ByteSpan block = until.generation_spans.back();
+  return ChatText{std::move(until.text), {{block, false, asked_in(until.text, turn, block)}}};
+}
+
+// A generation prompt that ends inside the turn's block has the header that the block begins with.
+std::optional<size_t> MarkedTurns::asked_in(std::string_view text, size_t turn, ByteSpan block) const {
+  const std::optional<size_t> asked = answer_in(text, turn, messages_, extra_, render_);
+  return asked && *asked > block.begin && *asked < block.end ? asked : std::nullopt;
 }
 
 std::vector<TurnSpan> MarkedTurns::blocks_behind(size_t first_turn, const RenderedChat& whole) const {

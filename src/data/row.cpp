@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "data/answer_tokens.h"
 #include "data/answers.h"
 #include "data/empty_answers.h"
 #include "data/messages.h"
@@ -21,36 +22,6 @@ void check_roles(const Json::Array& messages, std::string_view text) {
     if (is_known_role(role) || !content) continue;
     if (text.find(trim(content->as_string())) == std::string_view::npos)
       fail("messages[{}].role is '{}', which the chat template does not write", i, role);
-  }
-}
-
-// Marks the tokens that begin inside the span, but for white space behind a special token at its end.
-void mask_span(const tokenizers::Encoding& tokens, ByteSpan span, const Tokenizer& tokenizer,
-               std::vector<uint8_t>& mask) {
-  size_t begin = 0, end = tokens.ids.size();
-  while (begin < end && tokens.spans[begin].begin < span.begin) ++begin;
-  while (end > begin && tokens.spans[end - 1].begin >= span.end) --end;
-  size_t last = end;
-  while (last > begin && trim(tokenizer.token_bytes(tokens.ids[last - 1])).empty()) --last;
-  if (last > begin && tokenizer.is_special(tokens.ids[last - 1])) end = last;
-  for (size_t i = begin; i < end; ++i) mask[i] = 1;
-}
-
-// Marks the special token that follows a turn and the white space before it, if one does.
-void mask_end(const tokenizers::Encoding& tokens, size_t end, const Tokenizer& tokenizer,
-              std::vector<uint8_t>& mask) {
-  size_t first = 0;
-  while (first < tokens.ids.size() && tokens.spans[first].begin < end) ++first;
-  size_t next = first;
-  while (next < tokens.ids.size() && trim(tokenizer.token_bytes(tokens.ids[next])).empty()) ++next;
-  if (next == tokens.ids.size() || !tokenizer.is_special(tokens.ids[next])) return;
-  for (size_t i = first; i <= next; ++i) mask[i] = 1;
-}
-
-void cut_behind_targets(Example& example) {
-  while (!example.loss_mask.empty() && !example.loss_mask.back()) {
-    example.loss_mask.pop_back();
-    example.ids.pop_back();
   }
 }
 
@@ -144,7 +115,8 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   check_goal(out.format, options_);
   out.unused = unused_fields(row, out.format, options_);
   if (out.format == RowFormat::kTokens)
-    out.examples.push_back(read_tokens(row, tokenizer_->vocab_size(), options_.loss));
+    out.examples.push_back(read_tokens(
+        row, options_.vocab_size > 0 ? options_.vocab_size : tokenizer_->vocab_size(), options_.loss));
   else
     encode_contents(out, row);
   if (out.status == RowStatus::kEmptyAnswer) return out;
@@ -226,8 +198,9 @@ void RowEncoder::fit(EncodedRow& row) const {
 
 std::vector<Example> RowEncoder::examples_of(const Content& content, const Json& variables,
                                              bool prompt_only) const {
-  if (!content.chat) return {encode_text(content.text, content.target_begin, prompt_only)};
-  return encode_chat(content, variables, prompt_only);
+  if (content.chat) return encode_chat(content, variables, prompt_only);
+  if (prompt_only) return {encode_prompt(content.text, true)};
+  return {encode_text(content.text, content.target_begin)};
 }
 
 Question RowEncoder::question_of(const Json& given) const {
@@ -237,7 +210,7 @@ Question RowEncoder::question_of(const Json& given) const {
   if (!content.chat) {
     const std::string prompt = content.text.substr(0, content.target_begin);
     if (prompt.empty()) fail("the row has no completion after a prompt to generate");
-    return {prompt, tokenizer_->encode(prompt, true), content.text.substr(content.target_begin)};
+    return {prompt, encode_prompt(prompt, true).ids, content.text.substr(content.target_begin)};
   }
   const Json& answer = content.messages.back();
   if (content.messages.size() < 2 || !is_assistant(answer) || !field_of(answer, "content"))
@@ -294,50 +267,51 @@ Json RowEncoder::variables_of(const Json& row) const {
 std::vector<Example> RowEncoder::encode_chat(const Content& content, const Json& extra,
                                              bool prompt_only) const {
   check_renderer();
-  const bool whole = prompt_only || options_.loss == LossOn::kAll;
-  LearntChat chat;
-  if (whole) {
-    chat.whole = render_whole(content.messages, prompt_only, extra, render_);
-    chat.texts = {{chat.whole}};
-  } else {
-    const size_t first = options_.loss == LossOn::kLastTurn ? last_turn(content) : content.first_turn;
-    const EndCheck has_end = [this](std::string_view text) {
-      const std::vector<int32_t> ids = tokenizer_->encode(text);
-      return std::any_of(ids.begin(), ids.end(), [this](int32_t id) { return tokenizer_->is_special(id); });
-    };
-    chat = render_chat(content.messages, first, extra, render_, has_end);
+  if (prompt_only || options_.loss == LossOn::kAll) {
+    const std::string whole = render_whole(content.messages, prompt_only, extra, render_);
+    check_roles(content.messages, whole);
+    if (prompt_only) return {encode_prompt(whole, false)};
+    return {tokenize_all(whole, answers_in(whole, content.messages, extra, render_), *tokenizer_)};
   }
+  const size_t first = options_.loss == LossOn::kLastTurn ? last_turn(content) : content.first_turn;
+  const EndCheck has_end = [this](std::string_view text) {
+    const std::vector<int32_t> ids = tokenizer_->encode(text);
+    return std::any_of(ids.begin(), ids.end(), [this](int32_t id) { return tokenizer_->is_special(id); });
+  };
+  const LearntChat chat = render_chat(content.messages, first, extra, render_, has_end);
   check_roles(content.messages, chat.whole);
-  if (chat.texts.size() > 1 && compares(options_.goal))
-    fail(
-        "the template writes earlier turns of the answer otherwise once later ones follow, so that it is no "
-        "single answer; set loss: last_turn, or give the earlier turns as part of the prompt");
+  if (chat.texts.size() > 1)
+    check_single("the template writes earlier turns of the answer otherwise once later ones follow");
   std::vector<Example> examples;
-  for (const ChatText& text : chat.texts) {
-    tokenizers::Encoding encoding = tokenizer_->encode_with_offsets(text.text);
-    Example& example = examples.emplace_back();
-    example.loss_mask.assign(encoding.ids.size(), whole && !prompt_only);
-    for (const TurnSpan& span : text.assistant) {
-      mask_span(encoding, span.bytes, *tokenizer_, example.loss_mask);
-      if (span.open) mask_end(encoding, span.bytes.end, *tokenizer_, example.loss_mask);
-    }
-    example.ids = std::move(encoding.ids);
-    example.bytes_dropped = static_cast<int64_t>(encoding.num_dropped);
-    if (text.continued) cut_behind_targets(example);
-  }
+  for (const ChatText& text : chat.texts)
+    for (Example& example : tokenize_turns(text, *tokenizer_)) examples.push_back(std::move(example));
+  if (examples.size() > chat.texts.size())
+    check_single(
+        "an earlier turn of the answer begins or ends in the middle of a token, which is cut only while the "
+        "turn is written");
   return examples;
 }
 
+// An answer that is compared is one text.
+void RowEncoder::check_single(std::string_view why) const {
+  if (compares(options_.goal))
+    fail(
+        "{}, so that it is no single answer; set loss: last_turn, or give the earlier turns as part of the "
+        "prompt",
+        why);
+}
+
+Example RowEncoder::encode_prompt(std::string_view text, bool add_special_tokens) const {
+  tokenizers::Encoding tokens =
+      add_special_tokens ? tokenizer_->encode_prompt(text) : tokenizer_->encode_with_offsets(text);
+  std::vector<uint8_t> mask(tokens.ids.size(), 0);
+  return {std::move(tokens.ids), std::move(mask), {}, static_cast<int64_t>(tokens.num_dropped)};
+}
+
 // Targets are the text from `target_begin` on and the end-of-text token.
-Example RowEncoder::encode_text(std::string_view text, size_t target_begin, bool prompt_only) const {
-  tokenizers::Encoding encoding = tokenizer_->encode_with_offsets(text, true);
-  Example example;
-  const bool all = !prompt_only && (options_.loss == LossOn::kAll || target_begin == 0);
-  example.loss_mask.assign(encoding.ids.size(), all);
-  if (!all && !prompt_only) mask_span(encoding, {target_begin, text.size()}, *tokenizer_, example.loss_mask);
-  example.ids = std::move(encoding.ids);
-  example.bytes_dropped = static_cast<int64_t>(encoding.num_dropped);
-  if (!options_.eos_id || prompt_only) return example;
+Example RowEncoder::encode_text(std::string_view text, size_t target_begin) const {
+  Example example = tokenize_answer(text, target_begin, options_.loss == LossOn::kAll, *tokenizer_);
+  if (!options_.eos_id) return example;
   if (example.ids.empty() || example.ids.back() != *options_.eos_id) {
     example.ids.push_back(*options_.eos_id);
     example.loss_mask.push_back(1);

@@ -49,7 +49,8 @@ struct RowOptions {
   int64_t max_length = 0;  // tokens; 0: no limit
   Overflow overflow = Overflow::kTruncate;
   OnEmptyAnswer on_empty_answer = OnEmptyAnswer::kDrop;
-  std::optional<int32_t> eos_id;         // ends texts and completions; chat templates write their own
+  int64_t vocab_size = 0;         // the model's: ids of rows of tokens are below it; 0: the tokenizer's
+  std::optional<int32_t> eos_id;  // ends texts and completions; chat templates write their own
   Json template_extra = Json::Object{};  // further variables of the chat template, for every row
   RowFormat format = RowFormat::kAuto;
   Columns columns = {};
@@ -106,11 +107,10 @@ struct Question {
   std::string answer;
 };
 
-// Makes examples of rows. A text is tokenized at once, never in pieces, and a token is a target when it
-// begins inside a target span: one that straddles the span's start is not, one that straddles its end is.
-// White space behind an end-of-turn token that is special is not a target, though the span holds it. Texts
-// and prompts get the tokenizer's special tokens (usually a begin-of-text token), conversations those that
-// the template writes. Thread-safe when `render` is. The tokenizer must outlive it.
+// Makes examples of rows, whose tokens are those of generation (answer_tokens.h): an answer's first token is
+// a target, behind the tokens that prompt_of gives. Texts and prompts get the tokenizer's special tokens
+// (usually a begin-of-text token), conversations those that the template writes. Thread-safe when `render`
+// is. The tokenizer must outlive it.
 class RowEncoder {
  public:
   // Without a renderer conversations are errors.
@@ -142,7 +142,9 @@ class RowEncoder {
   Content prompt_content(const Json& renamed_row) const;
   std::vector<Example> examples_of(const Content& content, const Json& variables, bool prompt_only) const;
   std::vector<Example> encode_chat(const Content& content, const Json& variables, bool prompt_only) const;
-  Example encode_text(std::string_view text, size_t target_begin, bool prompt_only) const;
+  Example encode_prompt(std::string_view text, bool add_special_tokens) const;
+  Example encode_text(std::string_view text, size_t target_begin) const;
+  void check_single(std::string_view why) const;
   void encode_contents(EncodedRow& row, const Json& renamed_row) const;
   void drop_empty_answers(EncodedRow& row, Content& content) const;
   void fit(EncodedRow& row) const;

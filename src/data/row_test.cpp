@@ -58,8 +58,7 @@ TEST(Row, CompletionIsTheTarget) {
             Runs{"1 + 1 =\ntwo<|endoftext|>"});
 }
 
-TEST(Row, ATokenThatStraddlesTheBeginningIsNoTarget) {
-  // The whole text decides the tokens: the end of the prompt and the completion make one.
+TEST(Row, NoTokenIsHalfPromptAndHalfCompletion) {
   const std::string text = "return the";
   const auto whole = qwen().encode_with_offsets(text);
   size_t longest = 0;
@@ -68,12 +67,14 @@ TEST(Row, ATokenThatStraddlesTheBeginningIsNoTarget) {
       longest = i;
   const auto span = whole.spans[longest];
   ASSERT_GT(span.end - span.begin, 1u);
-  Json row =
-      Json::Object{{"prompt", text.substr(0, span.begin + 1)}, {"completion", text.substr(span.begin + 1)}};
-  const Example example = encode(row.dump());
-  EXPECT_EQ(std::vector<int32_t>(example.ids.begin(), example.ids.end() - 1), whole.ids);
-  for (size_t i = 0; i < whole.ids.size(); ++i) EXPECT_EQ(example.loss_mask[i], i > longest) << i;
-  EXPECT_EQ(example.loss_mask.back(), 1);
+  const std::string prompt = text.substr(0, span.begin + 1), completion = text.substr(span.begin + 1);
+  const Example example = encode(Json(Json::Object{{"prompt", prompt}, {"completion", completion}}).dump());
+  std::vector<int32_t> expected = qwen().encode(prompt);
+  const size_t border = expected.size();
+  for (const int32_t id : qwen().encode(completion)) expected.push_back(id);
+  expected.push_back(kEndOfText);
+  EXPECT_EQ(example.ids, expected);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(example.loss_mask[i], i >= border) << i;
 }
 
 TEST(Row, AssistantTurnsWithTheirEndAreTargets) {

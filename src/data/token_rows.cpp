@@ -64,10 +64,11 @@ void check_positions(const std::vector<int32_t>& positions, size_t begin, size_t
 
 }  // namespace
 
-Example read_tokens(const Json& row, int32_t vocab_size, LossOn loss) {
-  const std::vector<int32_t> ids = integers(required_field(row, "input_ids"), "input_ids", 0, vocab_size - 1);
+Example read_tokens(const Json& row, int64_t vocab_size, LossOn loss) {
+  const auto largest = static_cast<int32_t>(vocab_size - 1);
+  const std::vector<int32_t> ids = integers(required_field(row, "input_ids"), "input_ids", 0, largest);
   if (ids.empty()) fail("input_ids is empty, expected at least one token");
-  const std::vector<int32_t> labels = beside_ids(row, "labels", ids.size(), kIgnore, vocab_size - 1);
+  const std::vector<int32_t> labels = beside_ids(row, "labels", ids.size(), kIgnore, largest);
   const std::vector<int32_t> mask = beside_ids(row, "attention_mask", ids.size(), 0, 1);
   const auto [begin, end] = attended(mask, ids.size());
   check_labels(labels, ids);

@@ -25,6 +25,7 @@ data::RowOptions row_options(const SourceConfig& source, const RunConfig& run, c
   options.max_length = config.max_length;
   options.overflow = config.overflow;
   options.on_empty_answer = config.on_empty_answer;
+  options.vocab_size = text.vocab_size;
   // What ends a text is what generation stops at.
   if (!text.generation.stop_ids.empty()) options.eos_id = text.generation.stop_ids.front();
   options.template_extra = parse_kwargs(config.template_kwargs);

@@ -10,9 +10,9 @@ namespace temper::rollout {
 
 TextFiles TextFiles::load(const std::string& folder, int64_t vocab_size) {
   auto chat = templates::ChatTemplate::load(folder);
-  TextFiles files{tokenizers::Tokenizer::load(folder),
+  TextFiles files{tokenizers::Tokenizer::load(folder, vocab_size),
                   chat ? std::make_shared<const templates::ChatTemplate>(std::move(*chat)) : nullptr,
-                  read_generation_config(folder, vocab_size)};
+                  read_generation_config(folder, vocab_size), vocab_size};
   if (files.tokenizer.vocab_size() > vocab_size)
     fail("[{}] the tokenizer has {} tokens, the model's vocab_size is {}; are both of the same model?",
          folder, files.tokenizer.vocab_size(), vocab_size);
@@ -28,7 +28,8 @@ std::string TextFiles::chat_prompt(const Json::Array& messages, const Json& extr
 }
 
 std::vector<int32_t> TextFiles::encode_prompt(std::string_view prompt, bool add_special_tokens) const {
-  tokenizers::Encoding encoding = tokenizer.encode_with_offsets(prompt, add_special_tokens);
+  tokenizers::Encoding encoding =
+      add_special_tokens ? tokenizer.encode_prompt(prompt) : tokenizer.encode_with_offsets(prompt);
   if (encoding.num_dropped > 0)
     log_warning(fmt::format("{} of the prompt's {} bytes are left out: the tokenizer has no token for them",
                             encoding.num_dropped, prompt.size()));

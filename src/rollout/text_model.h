@@ -16,6 +16,7 @@ struct TextFiles {
   tokenizers::Tokenizer tokenizer;
   std::shared_ptr<const templates::ChatTemplate> chat;  // null: the folder has none
   GenerateOptions generation;
+  int64_t vocab_size = 0;  // the model's, which may be larger than the tokenizer's (padding)
 
   // Checks that the tokenizer's ids fit the vocabulary.
   static TextFiles load(const std::string& folder, int64_t vocab_size);

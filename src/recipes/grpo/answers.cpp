@@ -1,6 +1,7 @@
 #include "recipes/grpo/answers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -278,10 +279,10 @@ void Answers::go_on(Job& job, size_t index, const Json::Array& said) const {
   const std::string seen = talk.text + setup_.text.tokenizer.decode(
                                            std::span(passage.ids).subspan(static_cast<size_t>(turn)), false);
   const bool goes_on = text.starts_with(seen);
+  const tokenizers::Tokenizer& tokenizer = setup_.text.tokenizer;
   const std::vector<int32_t> added =
-      setup_.text.tokenizer
-          .encode_with_offsets(std::string_view(text).substr(goes_on ? seen.size() : 0), false)
-          .ids;
+      goes_on ? tokenizer.encode_parts(std::string_view(text).substr(seen.size()), std::array{size_t{0}}).ids
+              : tokenizer.encode_with_offsets(text).ids;
   const int64_t before = goes_on ? std::ssize(passage.prompt) + std::ssize(passage.ids) : 0;
   if (before + std::ssize(added) >= config_.data.max_length) {
     talk.sample.finish = "length";  // there is no room for a turn more

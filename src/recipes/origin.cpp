@@ -27,7 +27,8 @@ Json origin_of(const RunSetup& setup) {
   const RunConfig& config = setup.config;
   const std::string model = join_path(config.model.path, "config.json");
   Json::Object origin{{model, keys_of_model(setup, model)}};
-  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "chat_template.jinja"}) {
     const std::string path = join_path(config.model.path, file);
     origin.emplace_back(path, exists(path) ? Json(hash_file(path)) : Json());
   }

@@ -10,7 +10,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 const std::string kFolder = TEMPER_SOURCE_DIR "/tests/goldens/prompt_boundary";
-constexpr int32_t kTurnEnd = 282;
+constexpr int32_t kMergingEnd = 282;
 
 // In which " positive" and two line ends are one token each.
 const Tokenizer& merging() {
@@ -29,15 +29,15 @@ ChatRenderer renderer_with(std::string_view source) {
   return renderer_from(folder.path());
 }
 
-RowOptions options_for(Goal goal, LossOn loss = LossOn::kAllTurns) {
+RowOptions border_options(Goal goal, LossOn loss = LossOn::kAllTurns) {
   RowOptions options;
-  options.eos_id = kTurnEnd;
+  options.eos_id = kMergingEnd;
   options.goal = goal;
   options.loss = loss;
   return options;
 }
 
-EncodedRow encode_with(const ChatRenderer& render, std::string_view row, const RowOptions& options) {
+EncodedRow encode_merging(const ChatRenderer& render, std::string_view row, const RowOptions& options) {
   return RowEncoder(merging(), render, options).encode(Json::parse(row, "row"));
 }
 
@@ -81,7 +81,8 @@ TEST(AnswerTokens, AnswersStandBehindThePromptsOfGeneration) {
   size_t apart = 0;
   for (const Json& one : cases()) {
     const Json& row = one.at("row");
-    const RowEncoder encoder(merging(), one.at("chat").as_bool() ? render : nullptr, options_for(Goal::kAny));
+    const RowEncoder encoder(merging(), one.at("chat").as_bool() ? render : nullptr,
+                             border_options(Goal::kAny));
     const EncodedRow encoded = encoder.encode(row);
     int64_t targets = 0;
     for (const Json& text : one.at("texts").as_array()) {
@@ -158,13 +159,13 @@ TEST(AnswerTokens, NothingIsPutBeforeAnAnswerInsideAWord) {
   }
 }
 
-constexpr std::string_view kTwoTurns = R"({"messages": [{"role": "user", "content": "a"},
+constexpr std::string_view kBothBorders = R"({"messages": [{"role": "user", "content": "a"},
   {"role": "assistant", "content": "\nblue"}, {"role": "user", "content": "positive"},
   {"role": "assistant", "content": "\n\nuser"}]})";
 
 TEST(AnswerTokens, WithLossAllBordersAreTheSame) {
-  const EncodedRow row =
-      encode_with(renderer_from(kFolder), kTwoTurns, options_for(Goal::kLanguageModel, LossOn::kAll));
+  const EncodedRow row = encode_merging(renderer_from(kFolder), kBothBorders,
+                                        border_options(Goal::kLanguageModel, LossOn::kAll));
   ASSERT_EQ(row.examples.size(), 1u);
   const Example& example = row.examples[0];
   EXPECT_EQ(example.num_targets(), example.size() - 1);
@@ -173,23 +174,23 @@ TEST(AnswerTokens, WithLossAllBordersAreTheSame) {
     if (example.ids[i] == 278) {  // assistant
       EXPECT_EQ(example.ids[i + 1], 10);
     }
-  const Example text = encode_with(nullptr, R"({"prompt": "Label: ", "completion": "positive"})",
-                                   options_for(Goal::kLanguageModel, LossOn::kAll))
+  const Example text = encode_merging(nullptr, R"({"prompt": "Label: ", "completion": "positive"})",
+                                      border_options(Goal::kLanguageModel, LossOn::kAll))
                            .examples.at(0);
   EXPECT_EQ(text.num_targets(), 15);
 }
 
 TEST(AnswerTokens, TextsWithoutAPromptAreTokenizedWhole) {
   const Example example =
-      encode_with(nullptr, R"({"text": "Label: positive"})", options_for(Goal::kLanguageModel))
+      encode_merging(nullptr, R"({"text": "Label: positive"})", border_options(Goal::kLanguageModel))
           .examples.at(0);
-  EXPECT_EQ(example.ids, (Ids{76, 97, 98, 101, 108, 58, 263, kTurnEnd}));
+  EXPECT_EQ(example.ids, (Ids{76, 97, 98, 101, 108, 58, 263, kMergingEnd}));
 }
 
 TEST(AnswerTokens, ComparedAnswersHaveAllOfTheirTokens) {
   const Example pair =
-      encode_with(nullptr, R"({"prompt": "Label: ", "chosen": "positive", "rejected": "use"})",
-                  options_for(Goal::kPairs))
+      encode_merging(nullptr, R"({"prompt": "Label: ", "chosen": "positive", "rejected": "use"})",
+                     border_options(Goal::kPairs))
           .examples.at(0);
   EXPECT_EQ(targets_of(pair), (std::vector<std::string>{"p", "o", "s", "i", "t", "i", "v", "e", "<|im_end|>",
                                                         "use", "<|im_end|>"}));
@@ -197,11 +198,12 @@ TEST(AnswerTokens, ComparedAnswersHaveAllOfTheirTokens) {
       R"({"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "\nblue"},
     {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}], "rejected": [{"role": "assistant", "content": "c"}]})";
   const std::string refusal =
-      message_of([&] { encode_with(renderer_from(kFolder), rows, options_for(Goal::kPairs)); });
+      message_of([&] { encode_merging(renderer_from(kFolder), rows, border_options(Goal::kPairs)); });
   EXPECT_EQ(refusal.find("an earlier turn of the answer begins or ends in the middle of a token"), 0u)
       << refusal;
-  EXPECT_EQ(encode_with(renderer_from(kFolder), rows, options_for(Goal::kPairs, LossOn::kLastTurn)).status,
-            RowStatus::kKept);
+  EXPECT_EQ(
+      encode_merging(renderer_from(kFolder), rows, border_options(Goal::kPairs, LossOn::kLastTurn)).status,
+      RowStatus::kKept);
 }
 
 // The block holds the header that the generation prompt writes.
@@ -213,9 +215,9 @@ TEST(AnswerTokens, MarkedTurnsAreCutWhereTheyAreAskedFor) {
       "m.content + "
       "'<|im_end|>' }}{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' "
       "}}{%- endif %}");
-  const Example example = encode_with(render, R"({"messages": [{"role": "user", "content": "a"},
+  const Example example = encode_merging(render, R"({"messages": [{"role": "user", "content": "a"},
     {"role": "assistant", "content": "\nblue"}]})",
-                                      options_for(Goal::kLanguageModel))
+                                         border_options(Goal::kLanguageModel))
                               .examples.at(0);
   EXPECT_EQ(example.ids, (Ids{281, 270, 10, 97, 282, 281, 278, 10, 10, 98, 108, 117, 101, 282}));
   EXPECT_EQ(targets_of(example).front(), "<|im_start|>");
@@ -227,10 +229,10 @@ TEST(AnswerTokens, AnAnswerEndsBeforeTheNextTurnBegins) {
       "{%- for m in messages %}{%- if m.role == 'assistant' %}{% generation %}{{- m.content }}{% "
       "endgeneration %}"
       "{%- else %}{{- '\\n' + m.content + ':' }}{%- endif %}{%- endfor %}");
-  const EncodedRow row = encode_with(render, R"({"messages": [{"role": "user", "content": "a"},
+  const EncodedRow row = encode_merging(render, R"({"messages": [{"role": "user", "content": "a"},
     {"role": "assistant", "content": "use\n"}, {"role": "user", "content": "b"},
     {"role": "assistant", "content": " blue"}]})",
-                                     options_for(Goal::kLanguageModel));
+                                        border_options(Goal::kLanguageModel));
   ASSERT_EQ(row.examples.size(), 2u);
   EXPECT_EQ(row.examples[0].ids, (Ids{10, 97, 58, 269, 10}));
   EXPECT_EQ(targets_of(row.examples[0]), (std::vector<std::string>{"use", "\n"}));

@@ -49,7 +49,7 @@ std::vector<ChatText> MarkedTurns::texts_from(size_t first_turn, const RenderedC
     if (std::optional<ChatText> own = text_up_to(turns[i], i, whole))
       texts.push_back(std::move(*own));
     else
-      together.push_back({blocks[i], false, asked_in(whole.text, turns[i], blocks[i])});
+      together.push_back({blocks[i], false, asked_in(whole, turns[i], blocks[i])});
   }
   if (!together.empty() || texts.empty()) texts.push_back({whole.text, std::move(together)});
   return texts;
@@ -63,12 +63,16 @@ std::optional<ChatText> MarkedTurns::text_up_to(size_t turn, size_t number, cons
   if (!own || until.generation_spans.size() != number + 1 || (words && words->text == own->text))
     return std::nullopt;
   const ByteSpan block = until.generation_spans.back();
-  return ChatText{std::move(until.text), {{block, false, asked_in(until.text, turn, block)}}};
+  const std::optional<size_t> asked = asked_in(until, turn, block);
+  return ChatText{std::move(until.text), {{block, false, asked}}};
 }
 
-// A generation prompt that ends inside the turn's block has the header that the block begins with.
-std::optional<size_t> MarkedTurns::asked_in(std::string_view text, size_t turn, ByteSpan block) const {
-  const std::optional<size_t> asked = answer_in(text, turn, messages_, extra_, render_);
+// A block may begin with what the generation prompt ends with. One that begins with the turn's words does
+// not.
+std::optional<size_t> MarkedTurns::asked_in(const RenderedChat& chat, size_t turn, ByteSpan block) const {
+  const std::optional<Words> words = words_of(chat, turn);
+  if (words && words->around.begin <= block.begin) return std::nullopt;
+  const std::optional<size_t> asked = answer_in(chat.text, turn, messages_, extra_, render_);
   return asked && *asked > block.begin && *asked < block.end ? asked : std::nullopt;
 }
 

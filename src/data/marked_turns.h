@@ -17,7 +17,7 @@ class MarkedTurns {
 
  private:
   std::vector<TurnSpan> blocks_behind(size_t first_turn, const RenderedChat& whole) const;
-  std::optional<size_t> asked_in(std::string_view text, size_t turn, ByteSpan block) const;
+  std::optional<size_t> asked_in(const RenderedChat& chat, size_t turn, ByteSpan block) const;
   std::optional<ChatText> text_up_to(size_t turn, size_t number, const RenderedChat& whole) const;
 
   const Json::Array& messages_;

@@ -47,6 +47,65 @@ TEST(ChatTemplate, TakesTheDefaultOfAList) {
   EXPECT_THROW(ChatTemplate::load(folder.path()), Error);
 }
 
+// As in transformers: a list in the configuration, or files, which replace the list.
+TEST(ChatTemplate, RowsWithToolsTakeTheTemplateForTools) {
+  const Json tools = Json::Object{{"tools", Json::Array{Json::Object{{"name", "f"}}}}};
+  const std::string list =
+      R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t{{ tools | tojson }}"},
+      {"name": "rag", "template": "r"}]})";
+  const TemporaryDirectory folder;
+  write_file(folder / "tokenizer_config.json", list);
+  const auto listed = ChatTemplate::load(folder.path());
+  EXPECT_EQ(listed->render(kMessages, true, tools), R"(t[{"name": "f"}])");
+  EXPECT_EQ(listed->render_with_generation(kMessages, true, tools).text, R"(t[{"name": "f"}])");
+  EXPECT_EQ(listed->render(kMessages, true), "d");
+  EXPECT_EQ(listed->render(kMessages, true, Json::Object{{"tools", nullptr}}), "d");
+  EXPECT_EQ(
+      listed->notes,
+      "conversations with tools take the chat template 'tool_use', others 'default'; the chat templates "
+      "[rag] are used only if data.chat_template names them");
+  EXPECT_EQ(ChatTemplate::choose(folder.path(), "rag").render(kMessages, true, tools), "r");
+
+  write_file(folder / "chat_template.jinja", "own");
+  make_directories(folder / "additional_chat_templates");
+  write_file(folder / "additional_chat_templates/tool_use.jinja", "file");
+  const auto filed = ChatTemplate::load(folder.path());
+  EXPECT_EQ(filed->render(kMessages, true, tools), "file");
+  EXPECT_EQ(filed->render(kMessages, true), "own");
+  EXPECT_EQ(
+      filed->notes,
+      "conversations with tools take the chat template 'tool_use', others 'default'; the chat templates "
+      "[default, tool_use, rag] in tokenizer_config.json are replaced by the folder's files with templates");
+  EXPECT_EQ(named_template_files(folder.path()), std::vector<std::string>{std::string(kToolUseFile)});
+}
+
+TEST(ChatTemplate, TakesThatOfAProcessorWhereThereIsNoOther) {
+  const TemporaryDirectory folder;
+  write_file(folder / "chat_template.json", R"({"chat_template": "p"})");
+  EXPECT_EQ(ChatTemplate::load(folder.path())->render(kMessages, true), "p");
+  EXPECT_EQ(ChatTemplate::load(folder.path())->notes, "");
+  write_file(folder / "chat_template.jinja", "own");
+  EXPECT_EQ(ChatTemplate::load(folder.path())->render(kMessages, true), "own");
+  EXPECT_EQ(ChatTemplate::load(folder.path())->notes,
+            "the other chat template in chat_template.json is not used");
+}
+
+TEST(ChatTemplate, KnowsWhatIsNotLookedAt) {
+  const TemporaryDirectory folder;
+  write_file(folder / "chat_template.jinja",
+             "{% for m in messages %}{{ m.role ~ m['content'] ~ m.get('a') }}{% endfor %}{{ tools }}{{ "
+             "documents }}");
+  const Json messages =
+      Json::Array{Json::Object{{"role", "user"}, {"content", "hi"}, {"a", "b"}, {"name", "n"}, {"cut", 1}}};
+  const Rendered rendered =
+      ChatTemplate::load(folder.path())
+          ->render_with_generation(messages, false, Json::Object{{"tools", Json::Array{"tool"}}});
+  EXPECT_EQ(rendered.unread, (std::vector<std::vector<std::string>>{{"name", "cut"}}));
+  EXPECT_EQ(rendered.tool_bytes, 8u);  // ['tool']
+  EXPECT_EQ(rendered.document_bytes, 0u);
+  EXPECT_EQ(rendered.nones, 1);
+}
+
 TEST(ChatTemplate, AnotherMayBeChosen) {
   const TemporaryDirectory folder;
   write_file(

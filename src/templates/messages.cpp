@@ -55,7 +55,7 @@ Value traced_messages(const Json& messages) {
     Dict entries;
     for (const auto& [name, value] : message.as_object())
       entries.emplace_back(name, traced_field(name, value, i));
-    items.push_back(Value::dict(std::move(entries)));
+    items.push_back(Value::watched_dict(std::move(entries)));
   }
   return Value::list(std::move(items));
 }

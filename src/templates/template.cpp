@@ -1,5 +1,6 @@
 #include "templates/template.h"
 
+#include <cstdint>
 #include <functional>
 #include <set>
 
@@ -12,12 +13,44 @@
 namespace temper::templates {
 namespace {
 
+// What texts of variables beside the messages come from.
+constexpr size_t kNoMessage = SIZE_MAX;
+constexpr Source kTools{kNoMessage, Field::kToolCalls}, kDocuments{kNoMessage, Field::kContent};
+
+Value traced_variable(const std::string& name, const Json& value) {
+  if (name == "messages") return traced_messages(value);
+  if (name == "tools") return Value::from_json(value, kTools);
+  return name == "documents" ? Value::from_json(value, kDocuments) : Value::from_json(value);
+}
+
 Variables variables_of(const Json& values) {
   if (!values.is_object()) fail("the values of a template must be an object, found {}", values.kind_name());
   Variables variables;
   for (const auto& [name, value] : values.as_object())
-    variables.emplace_back(name, name == "messages" ? traced_messages(value) : Value::from_json(value));
+    variables.emplace_back(name, traced_variable(name, value));
   return variables;
+}
+
+// The bytes that came from other variables are counted; those of messages stay.
+void sort_out(Rendered& rendered) {
+  for (const Origin& origin : rendered.origins) {
+    if (origin.source == kTools) rendered.tool_bytes += origin.end - origin.begin;
+    if (origin.source == kDocuments) rendered.document_bytes += origin.end - origin.begin;
+  }
+  std::erase_if(rendered.origins, [](const Origin& each) { return each.source.message == kNoMessage; });
+}
+
+std::vector<std::vector<std::string>> unread_fields(const Variables& variables) {
+  std::vector<std::vector<std::string>> unread;
+  for (const auto& [name, messages] : variables) {
+    if (name != "messages" || !messages.is(Value::Kind::kList)) continue;
+    for (const Value& message : messages.items()) {
+      std::vector<std::string>& names = unread.emplace_back();
+      if (message.is_dict())
+        for (const Value& key : message.unseen()) names.push_back(key.text());
+    }
+  }
+  return unread;
 }
 
 }  // namespace
@@ -49,14 +82,20 @@ std::string Template::render(const Json& values) const { return render_with_gene
 
 Rendered Template::render_with_generation(const Json& values, const Limits& limits) const {
   const Budget budget(limits);
-  Interpreter interpreter(variables_of(values));
+  const Variables variables = variables_of(values);
+  Interpreter interpreter(variables);
   try {
     interpreter.run(parsed_->block);
   } catch (const Error& error) {
     throw Error(fmt::format("[{}:{}] {}", parsed_->where, interpreter.line(), error.what()), error.kind());
   }
   TracedText& output = interpreter.output();
-  return {std::move(output.text()), std::move(interpreter.generation()), std::move(output.origins())};
+  Rendered rendered{std::move(output.text()), std::move(interpreter.generation()),
+                    std::move(output.origins())};
+  sort_out(rendered);
+  rendered.unread = unread_fields(variables);
+  rendered.nones = budget.nones();
+  return rendered;
 }
 
 }  // namespace temper::templates

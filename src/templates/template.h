@@ -19,6 +19,9 @@ struct Rendered {
   std::string text;
   std::vector<std::pair<size_t, size_t>> generation;
   Origins origins;
+  std::vector<std::vector<std::string>> unread = {};  // of each message, the fields that were not looked up
+  size_t tool_bytes = 0, document_bytes = 0;          // that came from the variables tools and documents
+  int64_t nones = 0;                                  // how often None was made a word
 };
 
 // A template in the Jinja that model cards use, as transformers sets it up: trim_blocks, lstrip_blocks, loop

@@ -50,9 +50,13 @@ std::optional<Value> own_attribute(const Value& value, std::string_view name) {
 
 std::optional<Value> entry(const Value& value, const Value& key) {
   if (value.is_dict()) {
-    spend(value.entries().size());
-    for (const auto& [name, item] : value.entries())
-      if (equals(name, key)) return item;
+    const Dict& entries = value.entries();
+    spend(entries.size());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (!equals(entries[i].first, key)) continue;
+      value.see(i);
+      return entries[i].second;
+    }
     return std::nullopt;
   }
   if (!key.is_integer()) return std::nullopt;

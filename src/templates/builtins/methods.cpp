@@ -33,8 +33,12 @@ Value copy(const Value& self, const Arguments&) { return self; }
 
 Value dict_get(const Value& self, const Arguments& arguments) {
   const Bound args(arguments, "get", {"key", "default"}, 1);
-  for (const auto& [key, value] : self.entries())
-    if (equals(key, args[0])) return value;
+  const Dict& entries = self.entries();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (!equals(entries[i].first, args[0])) continue;
+    self.see(i);
+    return entries[i].second;
+  }
   return args.get(1) ? args[1] : Value(None());
 }
 

@@ -45,6 +45,10 @@ void spend_memory(size_t bytes) {
     fail("the template makes more than {} bytes of texts and lists", at_hand->limits_.bytes);
 }
 
+void count_none() {
+  if (at_hand) ++at_hand->nones_;
+}
+
 void check_text_size(size_t pieces, size_t bytes_each) {
   const size_t most = limits_at_hand().text;
   if (bytes_each != 0 && pieces > most / bytes_each) fail("a text would be larger than {} bytes", most);

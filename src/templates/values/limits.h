@@ -21,15 +21,18 @@ class Budget {
   ~Budget();
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
+  int64_t nones() const { return nones_; }  // how often None became the word
 
  private:
   friend void spend(size_t);
   friend void spend_memory(size_t);
+  friend void count_none();
   friend const Limits& limits_at_hand();
   void check_time();
 
   Limits limits_;
   int64_t steps_ = 0, next_look_ = 0;  // at the clock
+  int64_t nones_ = 0;
   size_t bytes_ = 0;
   double end_;
   Budget* around_;
@@ -38,6 +41,7 @@ class Budget {
 const Limits& limits_at_hand();                          // the defaults outside of a rendering
 void spend(size_t size = 0);                             // a step that looks at `size` bytes or items
 void spend_memory(size_t bytes);                         // for a value about to be kept
+void count_none();                                       // None is written as a word
 void check_text_size(size_t pieces, size_t bytes_each);  // of a text about to be made
 void check_items(size_t count, size_t times);            // of a list about to be made
 

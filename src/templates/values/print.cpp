@@ -94,6 +94,7 @@ void put_repr(std::string& out, const Value& value, int depth) {
       out += "Undefined";
       return;
     case Value::Kind::kNone:
+      count_none();
       out += "None";
       return;
     case Value::Kind::kBool:

@@ -89,6 +89,27 @@ Value Value::dict(Dict entries) {
   return value;
 }
 
+Value Value::watched_dict(Dict entries) {
+  Value plain = dict(std::move(entries));
+  DictData data = *std::get<std::shared_ptr<const DictData>>(plain.data_);
+  data.seen = std::make_shared<std::vector<bool>>(data.entries.size());
+  plain.data_ = std::make_shared<const DictData>(std::move(data));
+  return plain;
+}
+
+void Value::see(size_t entry) const {
+  const auto& dict = std::get<std::shared_ptr<const DictData>>(data_);
+  if (dict->seen) (*dict->seen)[entry] = true;
+}
+
+List Value::unseen() const {
+  List keys;
+  const auto& dict = std::get<std::shared_ptr<const DictData>>(data_);
+  for (size_t i = 0; dict->seen && i < dict->entries.size(); ++i)
+    if (!(*dict->seen)[i]) keys.push_back(dict->entries[i].first);
+  return keys;
+}
+
 Value Value::from_json(const Json& json, std::optional<Source> source) {
   const auto text_value = [&](const std::string& text) {
     return source && !text.empty() ? traced(text, {{0, text.size(), *source}}, false) : Value(text);

@@ -47,6 +47,7 @@ struct GeneratorData : ListData {};
 struct DictData {
   Dict entries;
   int depth = 1;
+  std::shared_ptr<std::vector<bool>> seen = {};  // which entries were looked up; null: nobody asks
 };
 struct Namespace {
   std::vector<std::pair<std::string, Value>> entries;
@@ -96,6 +97,7 @@ class Value {
   static Value view(List items, std::string_view name, std::string text = "");
   static Value generator(List items);
   static Value dict(Dict entries);
+  static Value watched_dict(Dict entries);  // it knows which of its entries were looked up
   static Value traced(std::string text, Origins origins, bool markup);
   static Value from_json(const Json& json, std::optional<Source> source = {});  // that its texts have
 
@@ -125,6 +127,8 @@ class Value {
   LoopState& loop() const { return *std::get<std::shared_ptr<LoopState>>(data_); }
 
   const Value* find(std::string_view key) const;  // in a dict
+  void see(size_t entry) const;                   // of a dict: it is looked up
+  List unseen() const;                            // keys of a watched dict that were not looked up
   std::string_view type_name() const;             // Python's: "str", "NoneType"
   int depth() const;
 

@@ -24,6 +24,9 @@ struct RenderedChat {
   std::string text;
   std::vector<ByteSpan> generation_spans = {};  // the bytes inside {% generation %} blocks, if there are any
   std::vector<Written> written = {};            // ascending, without overlaps
+  std::vector<std::vector<std::string>> unread = {};  // of each message, the fields that nothing looked up
+  size_t tool_bytes = 0, document_bytes = 0;          // that came from the variables tools and documents
+  int64_t nones = 0;                                  // how often None was written as a word
 };
 
 // Writes messages (an array); `extra` holds further variables of the template (tools, enable_thinking, …).

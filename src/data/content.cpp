@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/empty_values.h"
 #include "data/messages.h"
 
 namespace temper::data {
@@ -32,13 +33,22 @@ Content turns_of(const Json& row, RowFormat format) {
   const bool messages = field_of(row, "messages") || !field_of(row, "conversations");
   const std::string field = messages ? "messages" : "conversations";
   const Json& list = required_field(row, field);
-  Json::Array turns =
-      format == RowFormat::kShareGpt ? read_sharegpt(list, field) : read_messages(list, field);
-  const Json* system = field_of(row, "system");
-  if (system && format == RowFormat::kShareGpt && turns[0].at("role") != Json("system"))
-    if (const std::string& text = check_string(*system, "system"); !text.empty())
-      turns.insert(turns.begin(), message("system", text));
-  return chat_of(std::move(turns));
+  return chat_of(format == RowFormat::kShareGpt ? read_sharegpt(list, field) : read_messages(list, field));
+}
+
+// The field `system` of a row is a conversation's first message.
+Content with_system(Content content, const Json& row) {
+  const Json* system = content.chat ? field_of(row, "system") : nullptr;
+  if (!system || check_string(*system, "system").empty()) return content;
+  const Json& first = content.messages.front();
+  if (first.at("role") == Json("system")) {
+    if (text_in(first, "content") != system->as_string())
+      fail("the field system and the first message, of role system, differ; expected one of them");
+    return content;
+  }
+  content.messages.insert(content.messages.begin(), message("system", system->as_string()));
+  if (content.first_turn > 0) ++content.first_turn;
+  return content;
 }
 
 // A prompt and an answer, both texts or both messages.
@@ -149,6 +159,7 @@ std::vector<Content> preference_of(const Json& row) {
   const Json &chosen = required_field(row, "chosen"), &rejected = required_field(row, "rejected");
   if (chosen == rejected) fail("chosen and rejected are the same; expected two answers that differ");
   const Json* prompt = field_of(row, "prompt");
+  if (prompt && !holds_something(*prompt)) prompt = nullptr;
   if (chosen.is_string()) {
     if (prompt) return {pair_of(*prompt, chosen, "chosen"), pair_of(*prompt, rejected, "rejected")};
     const std::string &better = chosen.as_string(), &worse = check_string(rejected, "rejected");
@@ -183,19 +194,8 @@ Content prompt_of(const Json& row) {
   return chat_of(std::move(messages), count);
 }
 
-}  // namespace
-
-Json beside_prompt(const Json& row) {
-  Json::Object fields = row.as_object();
-  std::erase_if(fields, [](const auto& field) { return field.first == "prompt"; });
-  return fields;
-}
-
-std::vector<Content> read_content(const Json& row, RowFormat format, bool has_template,
-                                  const Labels& labels) {
+std::vector<Content> contents_of(const Json& row, RowFormat format, bool has_template, const Labels& labels) {
   switch (format) {
-    case RowFormat::kAuto:
-      break;
     case RowFormat::kMessages:
     case RowFormat::kShareGpt:
       return {turns_of(row, format)};
@@ -211,10 +211,28 @@ std::vector<Content> read_content(const Json& row, RowFormat format, bool has_te
       return {prompt_of(row)};
     case RowFormat::kClassification:
       return {class_of(row, has_template, labels)};
+    case RowFormat::kAuto:
     case RowFormat::kTokens:
-      fail("the row holds tokens, and a question must be text");
+      break;
   }
-  return read_content(row, format_of(row), has_template, labels);
+  fail("the row holds tokens, and a question must be text");
+}
+
+}  // namespace
+
+Json beside_prompt(const Json& row) {
+  Json::Object fields = row.as_object();
+  std::erase_if(fields, [](const auto& field) { return field.first == "prompt"; });
+  return fields;
+}
+
+std::vector<Content> read_content(const Json& row, RowFormat format, bool has_template,
+                                  const Labels& labels) {
+  if (format == RowFormat::kAuto) return read_content(row, format_of(row), has_template, labels);
+  std::vector<Content> contents = contents_of(row, format, has_template, labels);
+  if (format != RowFormat::kAlpaca && format != RowFormat::kClassification)
+    for (Content& content : contents) content = with_system(std::move(content), row);
+  return contents;
 }
 
 }  // namespace temper::data

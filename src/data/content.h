@@ -21,7 +21,8 @@ using Labels = std::vector<std::string>;
 
 // One content; two of a preference, chosen before rejected. `format` is what format_of says, or the user.
 // Instructions and classifications become conversations when `has_template`, else plain texts with a blank
-// line between prompt and answer. Errors name the field.
+// line between prompt and answer. A conversation begins with the row's field `system`, if it has one. Errors
+// name the field.
 std::vector<Content> read_content(const Json& row, RowFormat format, bool has_template, const Labels& labels);
 
 // The fields of a row that has a prompt alone, without it: what a reward is computed from.

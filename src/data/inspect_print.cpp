@@ -73,6 +73,9 @@ std::string sources_table(const DatasetSummary& summary) {
     if (!source.counts.unused.empty())
       out += fmt::format("  {}: fields that nothing reads, and the rows with them: {}\n", source.name,
                          source.counts.describe_unused());
+  for (const DatasetSummary::Source& source : summary.sources)
+    if (!source.counts.lost.empty())
+      out += fmt::format("  {}: {}\n", source.name, source.counts.describe_lost());
   return out;
 }
 
@@ -96,6 +99,8 @@ std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool
     out += fmt::format(", {} of {} cut off", row.tokens_cut, row.full_length);
   if (row.bytes_dropped > 0)
     out += fmt::format("; {} bytes left out, as the tokenizer has no token for them", row.bytes_dropped);
+  if (!row.lost.empty()) out += "; " + join(row.lost, "; ");
+  if (!row.unused.empty()) out += "; nothing reads " + join(row.unused);
   return out + "\n";
 }
 

@@ -1,11 +1,12 @@
 #include "data/messages.h"
 
 #include <array>
-#include <functional>
 #include <utility>
 
 #include "base/error.h"
+#include "data/empty_values.h"
 #include "data/fields.h"
+#include "data/tool_calls.h"
 #include "templates/messages.h"
 
 namespace temper::data {
@@ -62,18 +63,6 @@ Json parse_text(const std::string& text, const std::string& field) {
   }
 }
 
-Json::Array calls_of(const std::string& text, const std::string& field) {
-  Json parsed = parse_text(text, field);
-  Json::Array functions = parsed.is_array() ? std::move(parsed.as_array()) : Json::Array{std::move(parsed)};
-  Json::Array calls;
-  for (Json& function : functions) {
-    if (!function.is_object() || !field_of(function, "name"))
-      fail("{} must be a call, {{\"name\": …, \"arguments\": …}}, or a list of them", field);
-    calls.push_back(Json::Object{{"type", "function"}, {"function", std::move(function)}});
-  }
-  return calls;
-}
-
 const Json::Array& check_list(const Json& list, const std::string& field) {
   if (!list.is_array()) fail("{} must be an array, found {}", field, list.kind_name());
   if (list.as_array().empty()) fail("{} is empty, expected at least one message", field);
@@ -90,25 +79,39 @@ void read_weight(const Json& turn, Json& message, const std::string& place) {
   if (train && !train->as_bool()) message.set("weight", 0);
 }
 
-// An older form of calls: {"function_call": {"name": …, "arguments": …}}.
-void read_function_call(Json& message, const std::string& place) {
-  const Json* call = field_of(message, kCall);
-  if (!call || field_of(message, "tool_calls")) return;
-  if (!call->is_object() || !field_of(*call, "name"))
-    fail("{}.{} is {}, expected a call, {{\"name\": …, \"arguments\": …}}", place, kCall, call->dump());
-  message.set("tool_calls", Json::Array{Json::Object{{"type", "function"}, {"function", *call}}});
-}
-
+// The texts that data call reasoning, which must be one.
 void alias_reasoning(Json& message, const std::string& place) {
+  const Json* first = nullptr;
+  std::string_view name_of_first;
   for (const std::string_view name : templates::kReasoningFields) {
     const Json* found = field_of(message, name);
     if (!found) continue;
-    const Json reasoning = check_string(*found, fmt::format("{}.{}", place, name));
-    if (!message.find("thinking"))
-      message.as_object().insert(message.as_object().begin(), {"thinking", reasoning});
-    message.set("reasoning_content", reasoning);
-    return;
+    check_string(*found, fmt::format("{}.{}", place, name));
+    if (first && *first != *found)
+      fail("{} has {} and another {}; expected one of them", place, name_of_first, name);
+    if (!first) name_of_first = name;
+    first = found;
   }
+  if (!first) return;
+  const Json reasoning = *first;
+  if (!message.find("thinking"))
+    message.as_object().insert(message.as_object().begin(), {"thinking", reasoning});
+  message.set("reasoning_content", reasoning);
+}
+
+// What is null is absent, and so is each field of a message without a value but for its text.
+void remove_empty(Json& message) {
+  remove_nulls(message);
+  std::erase_if(message.as_object(), [](const auto& field) {
+    return field.first != "role" && field.first != "content" && !holds_something(field.second);
+  });
+}
+
+// No text beside calls may be said in three ways.
+void remove_empty_content(Json& message) {
+  if (!message.find("tool_calls")) return;
+  std::erase_if(message.as_object(),
+                [](const auto& field) { return field.first == "content" && !holds_something(field.second); });
 }
 
 void read_message(Json& message, const std::string& place) {
@@ -116,26 +119,12 @@ void read_message(Json& message, const std::string& place) {
   const Json* content = message.find("content");
   if (content && content->is_array())
     message.set("content", join_parts(content->as_array(), place + ".content"));
+  remove_empty(message);
   read_weight(message, message, place);
   std::erase_if(message.as_object(), [](const auto& field) { return field.first == "train"; });
   alias_reasoning(message, place);
-  read_function_call(message, place);
-}
-
-Json* member(Json& json, std::string_view name) {
-  if (!json.is_object()) return nullptr;
-  for (auto& [key, value] : json.as_object())
-    if (key == name) return &value;
-  return nullptr;
-}
-
-void for_each_arguments(Json& message, const std::function<void(Json&)>& change) {
-  Json* calls = member(message, "tool_calls");
-  if (!calls || !calls->is_array()) return;
-  for (Json& call : calls->as_array()) {
-    Json* function = member(call, "function");
-    if (Json* arguments = member(function ? *function : call, "arguments")) change(*arguments);
-  }
+  read_calls(message, place);
+  remove_empty_content(message);
 }
 
 }  // namespace
@@ -178,11 +167,12 @@ Json::Array read_sharegpt(const Json& list, const std::string& field) {
     const std::string_view role = role_of(check_string(*from, place + ".from"), place);
     const std::string& text = check_string(*value, place + ".value");
     if (role == kCall)
-      messages.push_back(Json::Object{
-          {"role", "assistant"}, {"content", ""}, {"tool_calls", calls_of(text, place + ".value")}});
+      messages.push_back(
+          Json::Object{{"role", "assistant"}, {"tool_calls", calls_of_text(text, place + ".value")}});
     else
       messages.push_back(Json::Object{{"role", role}, {"content", text}});
     read_weight(turn, messages.back(), place);
+    read_calls(messages.back(), place);
   }
   return messages;
 }
@@ -192,30 +182,23 @@ Json template_variables(const Json& row) {
   if (const Json* extra = field_of(row, "chat_template_kwargs")) {
     if (!extra->is_object()) fail("chat_template_kwargs must be an object, found {}", extra->kind_name());
     variables = *extra;
+    remove_nulls(variables);
+    for (const char* name : {"messages", "add_generation_prompt"})
+      if (variables.find(name)) fail("chat_template_kwargs must not hold {}, which the row has itself", name);
   }
   for (const char* name : {"tools", "documents"}) {
     const Json* value = field_of(row, name);
     if (!value) continue;
     Json list = value->is_string() ? parse_text(value->as_string(), name) : *value;
     if (!list.is_array()) fail("{} must be an array, found {}", name, list.kind_name());
+    remove_nulls(list);
+    if (list.as_array().empty()) continue;
+    const Json* other = field_of(variables, name);
+    if (other && *other != list)
+      fail("{} and chat_template_kwargs.{} differ; expected one of them", name, name);
     variables.set(name, std::move(list));
   }
   return variables;
-}
-
-Json::Array with_arguments(const Json::Array& messages, Arguments form) {
-  Json::Array out = messages;
-  const auto change = [&](Json& arguments) {
-    if (form == Arguments::kText && arguments.is_object()) arguments = arguments.dump();
-    if (form == Arguments::kText || !arguments.is_string()) return;
-    try {
-      Json parsed = Json::parse(arguments.as_string(), "");
-      if (parsed.is_object()) arguments = std::move(parsed);
-    } catch (const Error&) {  // stays the text that it is
-    }
-  };
-  for (Json& message : out) for_each_arguments(message, change);
-  return out;
 }
 
 }  // namespace temper::data

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/losses.h"
 
 namespace temper::data {
 namespace {
@@ -40,6 +41,7 @@ ReadRow read_row(const Source& source, const RowEncoder& encoder, int64_t index)
     const Json row = source.row(index);
     parsed = true;
     read.row = encoder.encode(row);
+    if (!read.row.lost.empty()) read.place = source.place(index);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
     read.error = parsed ? fmt::format("[{}] {}", source.place(index), error.what()) : error.what();
@@ -63,6 +65,8 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
   const EncodedRow& row = read.row;
   for (const std::string& name : row.unused)
     if (unused.contains(name) || unused.size() < kCountedFields) ++unused[name];
+  for (const std::string& loss : row.lost) ++lost[loss];
+  if (!row.lost.empty() && on_bad_row != OnBadRow::kCount) tell_losses(read.place, row.lost);
   too_long += row.status == RowStatus::kTooLong;
   empty += row.status == RowStatus::kEmptyAnswer;
   no_targets += row.status == RowStatus::kNoTargets;
@@ -82,6 +86,7 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
 RowCounts& RowCounts::operator+=(const RowCounts& other) {
   for (const auto& [name, field] : kFields) this->*field += other.*field;
   for (const auto& [name, count] : other.unused) unused[name] += count;
+  for (const auto& [name, count] : other.lost) lost[name] += count;
   return *this;
 }
 
@@ -110,12 +115,21 @@ std::string RowCounts::describe_unused() const {
   return join(parts);
 }
 
+std::string RowCounts::describe_lost() const {
+  std::vector<std::string> parts;
+  for (const auto& [what, count] : lost)
+    parts.push_back(fmt::format("{} ({} {})", what, count, count == 1 ? "row" : "rows"));
+  return join(parts, "; ");
+}
+
 Json RowCounts::to_json() const {
   Json::Object object;
   for (const auto& [name, field] : kFields) object.emplace_back(name, this->*field);
-  Json::Object names;
-  for (const auto& [name, count] : unused) names.emplace_back(name, count);
-  if (!names.empty()) object.emplace_back("unused", std::move(names));
+  for (const auto& [group, counts] : {std::pair("unused", &unused), std::pair("lost", &lost)}) {
+    Json::Object names;
+    for (const auto& [name, count] : *counts) names.emplace_back(name, count);
+    if (!names.empty()) object.emplace_back(group, std::move(names));
+  }
   return object;
 }
 
@@ -123,8 +137,10 @@ RowCounts RowCounts::from_json(const Json& json) {
   RowCounts counts;
   for (const auto& [name, field] : kFields)
     if (const Json* value = json.find(name)) counts.*field = value->as_int();  // older states have fewer
-  if (const Json* unused = json.find("unused"))
-    for (const auto& [name, count] : unused->as_object()) counts.unused[name] = count.as_int();
+  for (const auto& [group, names] :
+       {std::pair("unused", &RowCounts::unused), std::pair("lost", &RowCounts::lost)})
+    if (const Json* found = json.find(group))
+      for (const auto& [name, count] : found->as_object()) (counts.*names)[name] = count.as_int();
   return counts;
 }
 

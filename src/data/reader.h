@@ -17,6 +17,7 @@ enum class OnBadRow {
 struct ReadRow {
   EncodedRow row;
   std::string error;
+  std::string place = {};  // "file:LINE", of rows that lose something
   bool kept() const { return error.empty() && row.status == RowStatus::kKept; }
 };
 
@@ -31,12 +32,15 @@ struct RowCounts {
   int64_t tokens_cut = 0;                     // of kept rows, lost by truncation or for want of a target
   int64_t incomplete = 0, bytes_dropped = 0;  // kept rows with bytes that the tokenizer has no token for
   std::map<std::string, int64_t> unused;      // rows with a field that nothing reads, by its name
+  std::map<std::string, int64_t> lost;        // rows whose text lacks something that they say, by what it is
 
-  // Counts the row. A bad one is an Error under kStop; under kSkip the first few are logged.
+  // Counts the row. A bad one is an Error under kStop; under kSkip the first few are logged. Unless under
+  // kCount, the first row that loses something is named.
   void add(const ReadRow& read, OnBadRow on_bad_row);
   RowCounts& operator+=(const RowCounts& other);
   std::string describe() const;         // "kept 98 of 100 rows (2 truncated); dropped 1 too long, 1 bad"
   std::string describe_unused() const;  // "id (100), messages[].name (3)", or nothing
+  std::string describe_lost() const;    // "content of role 'tool' is not in the text (3 rows)", or nothing
   Json to_json() const;
   static RowCounts from_json(const Json& json);
 };

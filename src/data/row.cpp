@@ -143,6 +143,7 @@ void RowEncoder::encode_contents(EncodedRow& out, const Json& row) const {
   if (compares(options_.goal)) check_said(contents);
   if (contents.size() == 1 && !compares(options_.goal)) drop_empty_answers(out, contents[0]);
   if (out.status == RowStatus::kEmptyAnswer) return;
+  for (const Content& content : contents) add_losses(out, content, variables);
   for (const Content& content : contents)
     for (Example& example : examples_of(content, variables, out.format == RowFormat::kPromptOnly))
       out.examples.push_back(std::move(example));

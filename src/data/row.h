@@ -94,6 +94,7 @@ struct EncodedRow {
   int64_t full_length = 0;               // tokens before anything was cut off
   int64_t tokens_cut = 0;                // that no example holds
   std::vector<std::string> unused = {};  // fields that nothing reads (unused_fields.h)
+  std::vector<std::string> lost = {};    // what the row says and its text does not (losses.h)
   int64_t empty_turns = 0;               // answers that are not learnt because they say nothing
   int64_t bytes_dropped = 0;             // of its texts, as the tokenizer has no token for them
 
@@ -129,6 +130,9 @@ class RowEncoder {
   Json messages_of(const Json& row) const;
   // A conversation's text with which it asks for an answer, as prompt_of has it for the row's messages.
   std::string prompt_text(const Json::Array& messages, const Json& row) const;
+  // What a row, or a conversation with its variables, says and such a prompt does not (losses.h).
+  std::vector<std::string> losses_of_prompt(const Json& row) const;
+  std::vector<std::string> losses_of_prompt(const Json::Array& messages, const Json& row) const;
   RowEncoder with_goal(Goal goal) const;
 
   const RowOptions& options() const { return options_; }
@@ -149,6 +153,8 @@ class RowEncoder {
   void drop_empty_answers(EncodedRow& row, Content& content) const;
   void fit(EncodedRow& row) const;
   void judge(EncodedRow& row, const Json& renamed_row) const;
+  // Adds what is lost of a content, and the fields that the template does not look at.
+  void add_losses(EncodedRow& row, const Content& content, const Json& variables) const;
 
   const Tokenizer* tokenizer_;
   ChatRenderer render_;

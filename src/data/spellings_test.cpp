@@ -75,7 +75,7 @@ TEST(Spellings, ReasoningHasOneMeaning) {
             R"([{"role": "assistant", "thinking": "t", "content": "c", "reasoning_content": "t"}])");
   EXPECT_EQ(
       read(R"([{"role": "assistant", "content": "c", "reasoning_content": null, "reasoning": "r"}])"),
-      R"([{"thinking": "r", "role": "assistant", "content": "c", "reasoning_content": "r", "reasoning": "r"}])");
+      R"([{"thinking": "r", "role": "assistant", "content": "c", "reasoning": "r", "reasoning_content": "r"}])");
   EXPECT_EQ(message_of([] { read(R"([{"role": "assistant", "content": "c", "reasoning": ["r"]}])"); }),
             "messages[0].reasoning must be a string, found an array");
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/empty_values.h"
 #include "templates/messages.h"
 
 namespace temper::data {
@@ -20,18 +21,17 @@ Names read_fields(const Json& row, RowFormat format, const RowOptions& options) 
     case RowFormat::kPromptOnly:  // all others are kept beside it
       break;
     case RowFormat::kMessages:
-      return {field_of(row, "messages") ? "messages" : "conversations"};
     case RowFormat::kShareGpt:
       return {field_of(row, "messages") ? "messages" : "conversations", "system"};
     case RowFormat::kAlpaca:
       return {"instruction", "output", "input", "system", "history"};
     case RowFormat::kPromptCompletion:
-      if (options.goal == Goal::kLanguageModel) return {"prompt", "completion"};
-      return {"prompt", "completion", "label"};
+      if (options.goal == Goal::kLanguageModel) return {"prompt", "completion", "system"};
+      return {"prompt", "completion", "system", "label"};
     case RowFormat::kText:
       return {"text"};
     case RowFormat::kPreference:
-      return {"prompt", "chosen", "rejected"};
+      return {"prompt", "chosen", "rejected", "system"};
     case RowFormat::kClassification:
       return {"text", "label"};
     case RowFormat::kTokens:
@@ -40,14 +40,20 @@ Names read_fields(const Json& row, RowFormat format, const RowOptions& options) 
   return {};
 }
 
-bool holds_something(const Json& value) {
-  return !value.is_null() && value != Json("") && value != Json(Json::Array{}) &&
-         value != Json(Json::Object{});
+// Whether the row is a conversation, if the model has a template for one.
+bool is_conversation(const Json& row, RowFormat format) {
+  const auto is_list = [&](std::string_view name) {
+    const Json* field = field_of(row, name);
+    return field && field->is_array();
+  };
+  if (format == RowFormat::kPromptCompletion) return is_list("prompt");
+  if (format == RowFormat::kPreference) return is_list("chosen");
+  return format != RowFormat::kText && format != RowFormat::kTokens;
 }
 
-class Finder {
+class UnusedFinder {
  public:
-  explicit Finder(const RowOptions& options) : options_(options) {}
+  explicit UnusedFinder(const RowOptions& options) : options_(options) {}
 
   bool template_reads(std::string_view name) const {
     return !options_.template_reads || options_.template_reads(name);
@@ -59,7 +65,26 @@ class Finder {
       for (const auto& [name, value] : message.as_object())
         if (holds_something(value) && !(sharegpt ? is_of_turn(name) : reads_of_message(name)))
           add(fmt::format("{}[].{}", field, name));
+      if (const Json* parts = message.find("content"))
+        add_members(*parts, field + "[].content[]", {"type", "text"});
+      if (const Json* calls = message.find("tool_calls"); calls && template_reads("tool_calls"))
+        add_members(*calls, field + "[].tool_calls[]", {"type", "function", "name", "arguments"});
     }
+  }
+
+  // Fields of objects in a list that neither we read, by these names, nor the template.
+  void add_members(const Json& list, const std::string& place, const Names& read) {
+    if (!list.is_array()) return;
+    for (const Json& item : list.as_array())
+      for (const auto& [name, value] : item.is_object() ? item.as_object() : Json::Object())
+        if (holds_something(value) && !contains(read, name) && !template_reads(name))
+          add(fmt::format("{}.{}", place, name));
+  }
+
+  void add_variables(const Json& kwargs) {
+    if (kwargs.is_object())
+      for (const auto& [name, value] : kwargs.as_object())
+        if (!value.is_null() && !template_reads(name)) add("chat_template_kwargs." + name);
   }
 
   void add(std::string name) {
@@ -91,15 +116,16 @@ class Finder {
 std::vector<std::string> unused_fields(const Json& row, RowFormat format, const RowOptions& options) {
   if (format == RowFormat::kPromptOnly) return {};
   const Names read = read_fields(row, format, options);
-  const bool chat = format != RowFormat::kText && format != RowFormat::kTokens;
-  Finder finder(options);
+  const bool chat = is_conversation(row, format);
+  UnusedFinder finder(options);
   for (const auto& [name, value] : row.as_object()) {
     if (!holds_something(value)) continue;
-    if (contains(read, name)) {
+    if (contains(read, name) && (chat || name != "system")) {
       const bool turns = value.is_array() && chat && name != "history";
       if (turns) finder.add_messages(name, value, format == RowFormat::kShareGpt);
-    } else if (!chat || (name != "chat_template_kwargs" &&
-                         !(contains({"tools", "documents"}, name) && finder.template_reads(name)))) {
+    } else if (chat && name == "chat_template_kwargs") {
+      finder.add_variables(value);
+    } else if (!chat || !contains({"tools", "documents"}, name) || !finder.template_reads(name)) {
       finder.add(name);
     }
   }

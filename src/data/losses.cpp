@@ -1,0 +1,226 @@
+#include "data/losses.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/empty_values.h"
+#include "data/fields.h"
+#include "data/messages.h"
+#include "data/tool_calls.h"
+#include "data/turns.h"
+#include "data/words.h"
+#include "templates/messages.h"
+
+namespace temper::data {
+namespace {
+
+using templates::Field, templates::kReasoningFields;
+using Texts = std::vector<std::string_view>;
+
+bool among(const auto& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Bytes but white space that each message's fields wrote.
+class Trace {
+ public:
+  Trace(const RenderedChat& chat, size_t messages) : bytes_(messages) {
+    for (const auto& [span, source] : chat.written)
+      if (source.message < messages)
+        bytes_[source.message][static_cast<size_t>(source.field)] +=
+            count_bytes(std::string_view(chat.text).substr(span.begin, span.end - span.begin));
+  }
+  size_t of(size_t message, Field field) const {
+    return bytes_[message][static_cast<size_t>(field)] +
+           bytes_[message][static_cast<size_t>(Field::kSeveral)];
+  }
+
+ private:
+  std::vector<std::array<size_t, 5>> bytes_;
+};
+
+// The texts in a value; without keys.
+void add_texts(const Json& value, Texts& texts) {
+  if (value.is_string()) texts.push_back(value.as_string());
+  if (value.is_array())
+    for (const Json& item : value.as_array()) add_texts(item, texts);
+  if (value.is_object())
+    for (const auto& [name, member] : value.as_object()) add_texts(member, texts);
+}
+
+size_t size_of(const Texts& texts) {
+  size_t size = 0;
+  for (const std::string_view text : texts) size += count_bytes(text);
+  return size;
+}
+
+// Names and texts in arguments. JSON text of arguments may be written in another spelling, as an object.
+void add_call(const Json& call, Texts& texts) {
+  const Json* function = call.find("function");
+  const Json& called = function ? *function : call;
+  texts.push_back(text_in(called, "name"));
+  if (const Json* arguments = called.find("arguments")) add_texts(*arguments, texts);
+}
+
+void add_tool(const Json& tool, Texts& texts) {
+  const Json* function = tool.is_object() ? tool.find("function") : nullptr;
+  const Json& described = function && function->is_object() ? *function : tool;
+  if (described.is_object())
+    for (const std::string_view field : {"name", "description"}) texts.push_back(text_in(described, field));
+}
+
+class Finder {
+ public:
+  Finder(const Json::Array& messages, const RenderedChat& whole)
+      : messages_(messages),
+        whole_(whole),
+        trace_(whole, messages.size()),
+        is_traced_(!whole.unread.empty()) {}
+
+  // Texts of which `written` bytes are traced. Empty where all are there, else how many are not.
+  std::string_view missing(const Texts& said, size_t written) const {
+    if (written >= size_of(said)) return "";
+    if (written == 0 && is_traced_) return "all";
+    const auto found =
+        std::count_if(said.begin(), said.end(), [&](std::string_view text) { return holds(text); });
+    if (found == std::ssize(said)) return "";
+    return written == 0 ? "all" : "a part";
+  }
+
+  void note(std::string_view missing, const std::string& what) {
+    if (missing.empty()) return;
+    std::string loss = missing == "all" ? what + " is not in the text"
+                                        : fmt::format("a part of {} is not in the text", what);
+    add_once(losses_.lost, loss);
+  }
+
+  // What of a message is not there.
+  struct Missing {
+    std::string_view content, reasoning, calls;
+    bool any() const { return !content.empty() || !reasoning.empty() || !calls.empty(); }
+  };
+  Missing missing_of(size_t i) const {
+    const Json& message = messages_[i];
+    const std::string_view content = text_in(message, "content");
+    const auto inside = templates::thinking_inside(content);
+    std::string_view thought = inside ? content.substr(inside->begin, inside->end - inside->begin) : "";
+    for (const std::string_view field : kReasoningFields)
+      if (text_in(message, field).size() > thought.size()) thought = text_in(message, field);
+    return {missing({content.substr(inside ? inside->answer : 0)}, trace_.of(i, Field::kContent)),
+            missing({thought}, trace_.of(i, Field::kReasoning)),
+            missing(calls_of(message), trace_.of(i, Field::kToolCalls))};
+  }
+
+  void note(size_t i, const Missing& found) {
+    const std::string_view role = text_in(messages_[i], "role");
+    note(found.content, fmt::format("content of role '{}'", role));
+    note(found.reasoning, fmt::format("reasoning of role '{}'", role));
+    note(found.calls, fmt::format("tool_calls of role '{}'", role));
+  }
+
+  void look_at_variable(const Json& extra, std::string_view name, size_t written,
+                        void (*add)(const Json&, Texts&)) {
+    const Json* list = extra.find(name);
+    if (!list || !list->is_array()) return;
+    Texts said;
+    for (const Json& item : list->as_array()) add(item, said);
+    note(missing(said, written), std::string(name));
+  }
+
+  bool has_calls() const {
+    for (size_t i = 0; i < messages_.size(); ++i)
+      if (!missing(calls_of(messages_[i]), trace_.of(i, Field::kToolCalls)).empty()) return false;
+    return true;
+  }
+
+  void find_unread(size_t i) {
+    constexpr std::array<std::string_view, 5> kFound = {"role", "content", "tool_calls", "function_call",
+                                                        "weight"};
+    if (i >= whole_.unread.size() || trace_.of(i, Field::kOther) > 0) return;
+    for (const std::string& name : whole_.unread[i])
+      if (!among(kFound, name) && !among(kReasoningFields, name))
+        add_once(losses_.unread, "messages[]." + name);
+  }
+
+  Losses take() { return std::move(losses_); }
+
+ private:
+  bool holds(std::string_view text) const { return whole_.text.find(trim(text)) != std::string::npos; }
+
+  static Texts calls_of(const Json& message) {
+    Texts said;
+    const Json* calls = message.is_object() ? message.find("tool_calls") : nullptr;
+    if (calls && calls->is_array())
+      for (const Json& call : calls->as_array()) add_call(call, said);
+    return said;
+  }
+
+  const Json::Array& messages_;
+  const RenderedChat& whole_;
+  Trace trace_;
+  bool is_traced_;  // the text says which of its bytes came from where
+  Losses losses_;
+};
+
+// What is missing of an answer in the text that it is learnt from alone: the one that ends with it. Thinking
+// stands there behind the generation prompt where that begins it.
+Finder::Missing missing_alone(const Json::Array& messages, size_t turn, const Json& extra,
+                              const ChatRenderer& render, Finder::Missing missing) {
+  try {
+    const Json::Array until = first_messages(messages, turn + 1);
+    const RenderedChat chat = render(until, false, extra);
+    missing = Finder(until, chat).missing_of(turn);
+    if (missing.reasoning.empty()) return missing;
+    const RenderedChat prompt = render(first_messages(messages, turn), true, extra);
+    if (trim(prompt.text).ends_with(templates::kThinkingBegin)) missing.reasoning = "";
+  } catch (const Error&) {  // the template writes no such conversation
+  }
+  return missing;
+}
+
+}  // namespace
+
+Losses losses_of(const Json::Array& messages, bool as_prompt, const Json& extra, const ChatRenderer& render) {
+  // Calls with arguments as objects, whose texts stand in the text one by one.
+  const Json::Array spelled = with_arguments(messages, Arguments::kObjects);
+  const RenderedChat whole = render(messages, as_prompt, extra);
+  Finder finder(spelled, whole);
+  for (size_t i = 0; i < spelled.size(); ++i) {
+    Finder::Missing missing = finder.missing_of(i);
+    if (missing.any() && !as_prompt && is_assistant(spelled[i]))
+      missing = missing_alone(spelled, i, extra, render, missing);
+    finder.note(i, missing);
+    finder.find_unread(i);
+  }
+  finder.look_at_variable(extra, "tools", whole.tool_bytes, add_tool);
+  finder.look_at_variable(extra, "documents", whole.document_bytes, add_texts);
+  Losses losses = finder.take();
+  if (whole.nones > 0)
+    losses.lost.emplace_back("the chat template writes the word None for a value that is missing");
+  return losses;
+}
+
+bool holds_calls(const Json::Array& messages, const RenderedChat& chat) {
+  const Json::Array spelled = with_arguments(messages, Arguments::kObjects);
+  return Finder(spelled, chat).has_calls();
+}
+
+void add_once(std::vector<std::string>& names, const std::string& name) {
+  if (!among(names, name)) names.push_back(name);
+}
+
+void tell_losses(const std::string& place, const std::vector<std::string>& lost) {
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::scoped_lock lock(mutex);
+  for (const std::string& loss : lost)
+    if (told.insert(loss).second)
+      log_warning(fmt::format("[{}] {}; other rows of which this holds are counted, not shown", place, loss));
+}
+
+}  // namespace temper::data

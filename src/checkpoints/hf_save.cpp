@@ -11,6 +11,8 @@
 namespace temper::checkpoints {
 namespace {
 
+constexpr const char* kNamedTemplates = "additional_chat_templates";
+
 // One tensor of the files: some rows of a parameter, or a tensor that is kept as it is.
 struct Piece {
   TensorInfo info;
@@ -168,6 +170,17 @@ Json without_quantization(Json config) {
   return config;
 }
 
+// The templates beside the model's own, in a folder of theirs.
+void copy_named_templates(const StagedFolder& folder, const std::string& original) {
+  const std::string from = join_path(original, kNamedTemplates);
+  if (original.empty() || !is_directory(from)) return;
+  make_directories(folder / kNamedTemplates);
+  for (const std::string& name : list_directory(from))
+    if (name.ends_with(".jinja"))
+      write_synced(join_path(folder / kNamedTemplates, name), read_file(join_path(from, name)));
+  sync_directory(folder / kNamedTemplates);
+}
+
 void copy_extra_files(const StagedFolder& folder, const SaveOptions& options) {
   for (const std::string& name : options.extra_files) {
     invariant(is_plain_name(name), fmt::format("the extra file '{}' must be a plain name", name));
@@ -176,6 +189,7 @@ void copy_extra_files(const StagedFolder& folder, const SaveOptions& options) {
     const MappedFile file(from);
     write_synced(folder / name, file.text());
   }
+  copy_named_templates(folder, options.original);
 }
 
 // Whole folders are replaced: refuse those that do not look like a model.

@@ -16,6 +16,7 @@
 #include "cli/quantize_of_run.h"
 #include "cli/sampling.h"
 #include "data/chat_template.h"
+#include "data/losses.h"
 #include "data/row.h"
 #include "data/source.h"
 #include "rollout/answer_file.h"
@@ -168,6 +169,9 @@ class Batch {
     int64_t longest = 0;
     for (int64_t i = 0; i < source_.size(); ++i) try {
         const Prompt prompt = prompt_of(source_.row(i));
+        const std::vector<std::string> lost = encoder_.losses_of_prompt(source_.row(i));
+        data::tell_losses(source_.place(i), lost);
+        lossy_ += !lost.empty();
         for (int64_t sample = 0; sample < arguments_.samples; ++sample)
           if (!file_.has(i, sample, prompt.key)) {
             ++to_do_;
@@ -178,6 +182,7 @@ class Batch {
         bad_rows_.insert(i);
         report(i, error.what());
       }
+    if (lossy_ > 1) log_warning(fmt::format("{} rows have prompts of which such a warning holds", lossy_));
     const int64_t all = (source_.size() - std::ssize(bad_rows_)) * arguments_.samples;
     if (to_do_ < all) log_info(fmt::format("{} of {} answers are in {}", all - to_do_, all, arguments_.out));
     return longest;
@@ -267,7 +272,7 @@ class Batch {
   std::optional<NewWeights> new_weights_;
   std::set<int64_t> bad_rows_;
   std::map<int64_t, Asked> asked_;  // by the engine's number
-  int64_t to_do_ = 0, failed_ = 0;
+  int64_t to_do_ = 0, failed_ = 0, lossy_ = 0;
 };
 
 void check_weights_from(const BatchArguments& arguments) {

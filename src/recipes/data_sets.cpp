@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "data/chat_template.h"
 #include "formats/paths.h"
 #include "recipes/recipe.h"
@@ -33,9 +34,7 @@ data::RowOptions row_options(const SourceConfig& source, const RunConfig& run, c
   options.columns = source.columns.to_columns();
   options.labels = source.labels;
   if (text.chat)
-    options.template_reads = [chat = text.chat](std::string_view name) {
-      return chat->source.mentions(name);
-    };
+    options.template_reads = [chat = text.chat](std::string_view name) { return chat->mentions(name); };
   options.goal = rows.goal;
   options.learn_chosen = source.learn_chosen;
   options.share_prompts = rows.share_prompts;
@@ -96,6 +95,10 @@ DataSets DataSets::load(const RunConfig& config, const rollout::TextFiles& text,
                         std::optional<data::Goal> goal) {
   const DataConfig& data = config.data;
   check(data);
+  if (text.chat)
+    for (const auto& [name, value] : parse_kwargs(data.template_kwargs).as_object())
+      if (!text.chat->mentions(name))
+        log_warning(fmt::format("[data.template_kwargs] the chat template reads no '{}'", name));
   RowsWanted rows = recipe_of(config).rows(config);
   if (goal) rows.goal = *goal;
   std::vector<data::Member> train = members_of(data.train, config, text, rows);

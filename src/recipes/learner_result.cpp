@@ -18,9 +18,16 @@ void Learner::save_result(const std::string& folder, const Whole& whole) const {
     models::save_adapter(*adapter_, folder, config_.model.path, whole);
   else
     models::save_model(*setup_->model, folder, config_.model.path, whole);
-  // What was learnt is of use with the template it was learnt with.
-  if (!config_.data.chat_template.empty())
-    write_file(join_path(folder, "chat_template.jinja"), setup_->text.chat->text);
+  // What was learnt is of use with the template it was learnt with, and no other for rows with tools.
+  if (config_.data.chat_template.empty()) return;
+  write_file(join_path(folder, "chat_template.jinja"), setup_->text.chat->text);
+  const std::string tool_use = join_path(folder, templates::kToolUseFile);
+  if (!exists(tool_use)) return;
+  remove_all(tool_use);
+  log_info(
+      fmt::format("[{}] the model's chat template for tools is left out, as all rows took that of "
+                  "data.chat_template",
+                  folder));
 }
 
 void Learner::with_whole(const std::function<void(const Whole&)>& use) const {

@@ -19,7 +19,10 @@ class LoadedBatches : public BatchSource {
   void restore(const Json& state, bool mended) override;
   double seconds_waited() const override { return loader_ ? loader_->seconds_waited() : 0; }
   Json counts() const override { return loader_->counts().to_json(); }
-  std::string describe_counts() const override { return loader_->counts().describe(); }
+  std::string describe_counts() const override {
+    const std::string counts = loader_->counts().describe(), lost = loader_->counts().describe_lost();
+    return lost.empty() ? counts : counts + "; " + lost;
+  }
 
  private:
   collectives::Group& ranks_;

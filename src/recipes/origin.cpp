@@ -7,6 +7,7 @@
 #include "models/architecture.h"
 #include "recipes/recipe.h"
 #include "rollout/generation_config.h"
+#include "templates/chat.h"
 
 namespace temper::recipes {
 namespace {
@@ -31,6 +32,10 @@ Json origin_of(const RunSetup& setup) {
                            "added_tokens.json", "chat_template.jinja"}) {
     const std::string path = join_path(config.model.path, file);
     origin.emplace_back(path, exists(path) ? Json(hash_file(path)) : Json());
+  }
+  for (const std::string& file : templates::named_template_files(config.model.path)) {
+    const std::string path = join_path(config.model.path, file);
+    origin.emplace_back(path, hash_file(path));
   }
   if (const std::string& chosen = config.data.chat_template; exists(chosen))
     origin.emplace_back(chosen, hash_file(chosen));

@@ -88,13 +88,10 @@ RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collecti
       model_config(read_model_config(config.model.path)),
       architecture(models::configure(model_config, join_path(config.model.path, "config.json"),
                                      models::Purpose::kTraining)),
-      text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)) {
+      text(rollout::TextFiles::load(config.model.path, architecture.vocab_size, config.data.chat_template)) {
   ranks.set_checks(config.parallel.check);
   check_mesh(mesh, architecture, config);
   groups.emplace(ranks, mesh);
-  if (const std::string& chosen = config.data.chat_template; !chosen.empty())
-    text.chat = std::make_shared<const templates::ChatTemplate>(
-        templates::ChatTemplate::choose(config.model.path, chosen));
   if (config.data.max_length > architecture.max_positions)
     fail("[data.max_length] is {}, but the model's max_position_embeddings is {}; set it to {} or less",
          config.data.max_length, architecture.max_positions, architecture.max_positions);

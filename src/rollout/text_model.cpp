@@ -4,18 +4,22 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "data/chat_template.h"
+#include "data/losses.h"
 #include "rollout/generation_config.h"
 
 namespace temper::rollout {
 
-TextFiles TextFiles::load(const std::string& folder, int64_t vocab_size) {
-  auto chat = templates::ChatTemplate::load(folder);
+TextFiles TextFiles::load(const std::string& folder, int64_t vocab_size, const std::string& chat_template) {
+  auto chat = chat_template.empty() ? templates::ChatTemplate::load(folder)
+                                    : templates::ChatTemplate::choose(folder, chat_template);
   TextFiles files{tokenizers::Tokenizer::load(folder, vocab_size),
                   chat ? std::make_shared<const templates::ChatTemplate>(std::move(*chat)) : nullptr,
                   read_generation_config(folder, vocab_size), vocab_size};
   if (files.tokenizer.vocab_size() > vocab_size)
     fail("[{}] the tokenizer has {} tokens, the model's vocab_size is {}; are both of the same model?",
          folder, files.tokenizer.vocab_size(), vocab_size);
+  if (files.chat && !files.chat->notes.empty()) log_info(files.chat->notes);
   return files;
 }
 
@@ -24,7 +28,9 @@ std::string TextFiles::chat_prompt(const Json::Array& messages, const Json& extr
     fail(
         "the model folder has no chat template (chat_template.jinja or tokenizer_config.json); use plain "
         "prompts");
-  return chat->render(Json(messages), true, extra);
+  const data::ChatRenderer render = data::renderer_of(chat);
+  data::tell_losses("chat", data::losses_of(messages, data::Rendering::kPrompt, extra, render).lost);
+  return render(messages, true, extra).text;
 }
 
 std::vector<int32_t> TextFiles::encode_prompt(std::string_view prompt, bool add_special_tokens) const {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "collectives/at_root.h"
+#include "data/losses.h"
 #include "device/memory_policy.h"
 #include "device/transfer.h"
 #include "recipes/grpo/grpo_keys.h"
@@ -272,6 +273,7 @@ void Answers::go_on(Job& job, size_t index, const Json::Array& said) const {
   }
   talk.messages.insert(talk.messages.end(), said.begin(), said.end());
   std::string text = encoder.prompt_text(talk.messages, row);
+  data::tell_losses(talk.place(), encoder.losses_of_prompt(talk.messages, row));
   Passage& passage = talk.passage();
   // Of the last turn alone: what stood before it is in the text.
   const auto turn =

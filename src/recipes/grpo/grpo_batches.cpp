@@ -281,12 +281,18 @@ void GrpoBatches::restore(const Json& state, bool) {
 }
 
 Json GrpoBatches::counts() const {
-  return Json::Object{{"prompts", prompts_.asked()}, {"left_out", prompts_.left_out()}};
+  Json counts = Json::Object{{"prompts", prompts_.asked()}, {"left_out", prompts_.left_out()}};
+  if (prompts_.lossy() > 0) counts.set("lossy", prompts_.lossy());
+  return counts;
 }
 
 std::string GrpoBatches::describe_counts() const {
-  return fmt::format("{} prompts were asked{}", prompts_.asked(),
-                     prompts_.left_out() > 0 ? fmt::format(", {} rows left out", prompts_.left_out()) : "");
+  const auto also = [](int64_t count, std::string_view what) {
+    return count > 0 ? fmt::format(", {} {}", count, what) : std::string();
+  };
+  return fmt::format("{} prompts were asked{}{}", prompts_.asked(),
+                     also(prompts_.left_out(), "rows left out"),
+                     also(prompts_.lossy(), "of rows with a warning about their text"));
 }
 
 void GrpoBatches::add_metrics(Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const {

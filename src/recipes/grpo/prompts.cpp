@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "data/losses.h"
 
 namespace temper::recipes {
 namespace {
@@ -21,6 +22,9 @@ Prompt read(const data::Mixture& rows, int64_t row) {
   try {
     const data::RowEncoder& encoder = *rows.members()[rows.member_of(row)].encoder;
     prompt.ids = encoder.prompt_of(prompt.json);
+    const std::vector<std::string> lost = encoder.losses_of_prompt(prompt.json);
+    data::tell_losses(prompt.place, lost);
+    prompt.is_lossy = !lost.empty();
     if (!prompt.json.is_object()) fail("the row is {}, expected an object", prompt.json.kind_name());
     prompt.messages = encoder.messages_of(prompt.json);
     prompt.question = question_of(prompt.messages, prompt.json);
@@ -65,6 +69,7 @@ Prompt Prompts::next() {
   for (int64_t tried = 0; tried < rows_.size(); ++tried) {
     if (auto prompt = prompt_of(rows_, order_.next(), config_, most_new_)) {
       ++asked_;
+      lossy_ += prompt->is_lossy;
       return std::move(*prompt);
     }
     ++left_out_;
@@ -76,6 +81,7 @@ Json Prompts::state() const {
   Json state = order_.place().to_json();
   state.set("asked", asked_);
   state.set("left_out", left_out_);
+  if (lossy_ > 0) state.set("lossy", lossy_);
   return state;
 }
 
@@ -88,6 +94,7 @@ void Prompts::restore(const Json& state) {
   };
   asked_ = count("asked");
   left_out_ = count("left_out");
+  lossy_ = count("lossy");
 }
 
 }  // namespace temper::recipes

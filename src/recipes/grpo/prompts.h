@@ -17,6 +17,7 @@ struct Prompt {
   Json messages;             // of a conversation, without an answer; else null
   std::string place;         // "file:LINE"
   std::string question;      // for people: the last message, or the prompt
+  bool is_lossy = false;     // the row says something that the prompt does not (data/losses.h)
 };
 
 // The prompt of a row; nothing where the row cannot be asked and data.on_bad_row or, of prompts that leave
@@ -38,13 +39,14 @@ class Prompts {
   double progress() const { return order_.progress(order_.place()); }  // in epochs
   int64_t asked() const { return asked_; }
   int64_t left_out() const { return left_out_; }
+  int64_t lossy() const { return lossy_; }  // of those that were asked
 
  private:
   const data::Mixture& rows_;
   const RunConfig& config_;
   const int64_t most_new_;
   data::RowOrder order_;
-  int64_t asked_ = 0, left_out_ = 0;
+  int64_t asked_ = 0, left_out_ = 0, lossy_ = 0;
 };
 
 }  // namespace temper::recipes

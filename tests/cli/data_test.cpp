@@ -107,6 +107,90 @@ TEST_F(DataCli, AnotherChatTemplateMayBeChosen) {
   expect_refused("data inspect " + yaml() + " --data.chat_template nope", 2, "'nope' is no file");
 }
 
+// Rows with tools take the model's template for them, and a saved folder has all templates.
+TEST_F(DataCli, NamedTemplatesAreUsedAndSaved) {
+  const std::string model = folder() + "/named", named = model + "/additional_chat_templates";
+  std::filesystem::copy(folder() + "/model", model, std::filesystem::copy_options::recursive);
+  const auto template_with = [](const std::string& first) {
+    return first +
+           "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+           "{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}";
+  };
+  write_file(model + "/chat_template.jinja", template_with(""));
+  make_directories(named);
+  write_file(named + "/tool_use.jinja", template_with("TOOLS:{{ tools | tojson }}"));
+  write_file(named + "/rag.jinja", "rag");
+  const std::string
+      chat = R"("messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}])",
+      rows = folder() + "/tools.jsonl";
+  write_file(rows, "{" + chat + "}\n{" + chat + R"(, "tools": [{"function": {"name": "LOOKUP"}}]})" + "\n");
+  const std::string set = yaml() + " --model.path " + model + " --data.train [" + rows + "]";
+  const Outcome seen = run("data inspect " + set);
+  std::string shown = seen.out;
+  std::erase(shown, '|');
+  EXPECT_EQ(seen.code, 0) << seen.err;
+  EXPECT_NE(shown.find("TOOLS:[{"), std::string::npos) << seen.out;
+  EXPECT_EQ(shown.find("TOOLS:"), shown.rfind("TOOLS:")) << seen.out;
+  const std::string told = "conversations with tools take the chat template 'tool_use', others 'default'";
+  EXPECT_NE(seen.err.find(told), std::string::npos) << seen.err;
+  const std::string out = folder() + "/named_run";
+  ASSERT_EQ(run("train " + set + " --train.steps 1 --output " + out).code, 0);
+  for (const char* file : {"chat_template.jinja", "additional_chat_templates/tool_use.jinja",
+                           "additional_chat_templates/rag.jinja"})
+    EXPECT_EQ(read_file(out + "/model/" + file), read_file(model + "/" + file));
+  EXPECT_NE(run("generate " + out + "/model -p 1 -n 1").err.find(told), std::string::npos);
+  // One that is chosen is that of all rows, in the saved folder, too.
+  const Outcome chosen = run("train " + set + " --train.steps 1 --data.chat_template " + named +
+                             "/tool_use.jinja --output " + out + "2");
+  ASSERT_EQ(chosen.code, 0) << chosen.err;
+  EXPECT_EQ(read_file(out + "2/model/chat_template.jinja"), read_file(named + "/tool_use.jinja"));
+  EXPECT_FALSE(exists(out + "2/model/additional_chat_templates/tool_use.jinja"));
+  EXPECT_TRUE(exists(out + "2/model/additional_chat_templates/rag.jinja"));
+  EXPECT_NE(chosen.err.find("chat template for tools is left out"), std::string::npos) << chosen.err;
+}
+
+// Each with the first row that has it, in every command.
+TEST_F(DataCli, WhatATemplateLeavesOutIsTold) {
+  const std::string sparing = folder() + "/sparing.jinja";
+  write_file(
+      sparing,
+      "{% for m in messages if m.role != 'system' %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}"
+      "{% if add_generation_prompt %}assistant: {% endif %}");
+  const std::string system = R"({"role": "system", "content": "Be brief."}, )",
+                    user = R"({"role": "user", "content": "1"})",
+                    answer = R"({"role": "assistant", "content": "2"})", rows = folder() + "/lossy.jsonl";
+  write_file(rows, "{\"messages\": [" + user + ", " + answer + "]}\n{\"messages\": [" + system + user + ", " +
+                       answer + "]}\n{\"messages\": [" + system + R"({"role": "usr", "content": "1"}, )" +
+                       answer + "]}\n");
+  const std::string set = yaml() + " --data.train [" + rows + "] --data.chat_template " + sparing;
+  const Outcome trained =
+      run("train " + set + " --train.steps 1 --data.shuffle false --output " + folder() + "/lossy");
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  const auto count = [&](const std::string& text) {
+    size_t found = 0;
+    for (size_t at = trained.err.find(text); at != std::string::npos; at = trained.err.find(text, at + 1))
+      ++found;
+    return found;
+  };
+  EXPECT_EQ(count("lossy.jsonl:2] content of role 'system' is not in the text"), 1u) << trained.err;
+  EXPECT_EQ(count("lossy.jsonl:3] role 'usr' is none that the chat template names"), 1u) << trained.err;
+  const Json lost = Json::parse_file(folder() + "/lossy/summary.json").at("data").at("lost");
+  EXPECT_GE(lost.at("content of role 'system' is not in the text").as_int(), 2);
+  const Outcome seen = run("data inspect " + set + " --summary");
+  EXPECT_NE(seen.out.find("content of role 'system' is not in the text (2 rows)"), std::string::npos)
+      << seen.out;
+
+  const std::string model = folder() + "/sparing_model";
+  std::filesystem::copy(folder() + "/model", model, std::filesystem::copy_options::recursive);
+  write_file(model + "/chat_template.jinja", read_file(sparing));
+  write_file(rows, "{\"messages\": [" + system + user + "]}\n{\"messages\": [" + system + user + "]}\n");
+  const Outcome answered = run("batch " + model + " " + rows + " --out " + folder() + "/lossy_answers -n 1");
+  EXPECT_NE(answered.err.find("lossy.jsonl:1] content of role 'system'"), std::string::npos) << answered.err;
+  EXPECT_NE(answered.err.find("2 rows have prompts"), std::string::npos) << answered.err;
+  EXPECT_NE(run("generate " + model + " -p 1 -n 1 --system x").err.find("content of role 'system'"),
+            std::string::npos);
+}
+
 TEST_F(DataCli, ATableIsTheSameDataAsItsRows) {
   const std::string lines = instructions("table.jsonl"), table = folder() + "/table.csv";
   std::string records = "\xEF\xBB\xBFid,instruction,output\r\n";

@@ -95,7 +95,7 @@ def try_template(source, dialogues):
             lost.append("a difference by null fields")
         if not refused and re.search(r"\bNone\b", re.sub(r"[|\[\]]", "", body)) and "writes the word None" not in body:
             lost.append("the word None")
-        counts["refused" if refused else "told" if "is not in the text" in body or "nothing reads" in body else "whole"] += 1
+        counts["refused" if refused else "told" if "leaves out" in body or "nothing reads" in body else "whole"] += 1
         for loss in set(lost):
             silent[f"{kind}: {loss}"] += 1
     return counts, silent

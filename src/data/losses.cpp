@@ -94,9 +94,8 @@ class Finder {
 
   void note(std::string_view missing, const std::string& what) {
     if (missing.empty()) return;
-    std::string loss = missing == "all" ? what + " is not in the text"
-                                        : fmt::format("a part of {} is not in the text", what);
-    add_once(losses_.lost, loss);
+    add_once(losses_.lost,
+             fmt::format("the chat template leaves out {}{}", missing == "all" ? "" : "a part of ", what));
   }
 
   // What of a message is not there.
@@ -219,8 +218,7 @@ void tell_losses(const std::string& place, const std::vector<std::string>& lost)
   static std::set<std::string> told;
   const std::scoped_lock lock(mutex);
   for (const std::string& loss : lost)
-    if (told.insert(loss).second)
-      log_warning(fmt::format("[{}] {}; other rows of which this holds are counted, not shown", place, loss));
+    if (told.insert(loss).second) log_warning(fmt::format("[{}] {} (told once)", place, loss));
 }
 
 }  // namespace temper::data

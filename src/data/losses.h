@@ -8,10 +8,11 @@
 namespace temper::data {
 
 struct Losses {
-  std::vector<std::string> lost =
-      {};  // for people, alike for all rows: "content of role 'tool' is not in the text"
-  std::vector<std::string> unread =
-      {};  // fields of messages that the template does not look at: "messages[].name"
+  std::vector<std::string> lost = {};    // alike for all rows: "the chat template leaves out tools"
+  std::vector<std::string> unread = {};  // fields that it does not look at: "messages[].name"
+};  // for people, alike for all rows: "the chat template leaves out content of role 'tool'"
+std::vector<std::string> unread =
+    {};  // fields of messages that the template does not look at: "messages[].name"
 };
 
 // What the template wrote is counted by its trace, and where that does not show it, looked for in the text.

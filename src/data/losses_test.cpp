@@ -45,16 +45,16 @@ TEST(Losses, EveryPartOfAMessageThatIsNotWrittenIsNamed) {
   for (const auto& [row, expected] : std::vector<std::pair<std::string, LossLines>>{
            {conversation_of(system, R"("content": "a")"), {}},
            {conversation_of(system + R"({"role": "system", "content": "two"}, )", R"("content": "a")"),
-            {"content of role 'system' is not in the text"}},
+            {"the chat template leaves out content of role 'system'"}},
            {conversation_of("", R"("content": "a text that is longer than the others")"),
-            {"a part of content of role 'assistant' is not in the text"}},
+            {"the chat template leaves out a part of content of role 'assistant'"}},
            {conversation_of("", R"("content": "a", "reasoning": "why")"),
-            {"reasoning of role 'assistant' is not in the text"}},
+            {"the chat template leaves out reasoning of role 'assistant'"}},
            {conversation_of("", R"("tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}])"), {}},
            {conversation_of("", R"("tool_calls": [{"function": {"name": "f", "arguments": {"a": "text"}}}])"),
-            {"a part of tool_calls of role 'assistant' is not in the text"}},
+            {"the chat template leaves out a part of tool_calls of role 'assistant'"}},
            {conversation_of("", R"("content": "a")", R"(, "tools": [{"function": {"name": "f"}}])"),
-            {"tools is not in the text"}},
+            {"the chat template leaves out tools"}},
            {conversation_of(R"({"role": "usr", "content": "u"}, )", R"("content": "a")"),
             {"role 'usr' is none that the chat template names"}},
            {R"({"prompt": "1+1=", "completion": "2"})",
@@ -67,7 +67,7 @@ TEST(Losses, PromptsOfRolloutsAreLookedAt) {
     {"role": "user", "content": "q"}, {"role": "system", "content": "two"}, {"role": "user", "content": "r"}],
     "tools": [{"function": {"name": "f"}}]})";
   EXPECT_EQ(encoder_in(kWritesSparingly).losses_of_prompt(Json::parse(row, "row")),
-            LossLines{"content of role 'system' is not in the text"});
+            LossLines{"the chat template leaves out content of role 'system'"});
 }
 
 // Names in the template are not what it looks at: a function has one, too.

@@ -40,7 +40,7 @@ struct RowCounts {
   RowCounts& operator+=(const RowCounts& other);
   std::string describe() const;         // "kept 98 of 100 rows (2 truncated); dropped 1 too long, 1 bad"
   std::string describe_unused() const;  // "id (100), messages[].name (3)", or nothing
-  std::string describe_lost() const;    // "content of role 'tool' is not in the text (3 rows)", or nothing
+  std::string describe_lost() const;    // "the chat template leaves out tools (3 rows)", or nothing
   Json to_json() const;
   static RowCounts from_json(const Json& json);
 };

@@ -172,12 +172,13 @@ TEST_F(DataCli, WhatATemplateLeavesOutIsTold) {
       ++found;
     return found;
   };
-  EXPECT_EQ(count("lossy.jsonl:2] content of role 'system' is not in the text"), 1u) << trained.err;
+  EXPECT_EQ(count("lossy.jsonl:2] the chat template leaves out content of role 'system'"), 1u) << trained.err;
   EXPECT_EQ(count("lossy.jsonl:3] role 'usr' is none that the chat template names"), 1u) << trained.err;
   const Json lost = Json::parse_file(folder() + "/lossy/summary.json").at("data").at("lost");
-  EXPECT_GE(lost.at("content of role 'system' is not in the text").as_int(), 2);
+  EXPECT_GE(lost.at("the chat template leaves out content of role 'system'").as_int(), 2);
   const Outcome seen = run("data inspect " + set + " --summary");
-  EXPECT_NE(seen.out.find("content of role 'system' is not in the text (2 rows)"), std::string::npos)
+  EXPECT_NE(seen.out.find("the chat template leaves out content of role 'system' (2 rows)"),
+            std::string::npos)
       << seen.out;
 
   const std::string model = folder() + "/sparing_model";
@@ -185,7 +186,9 @@ TEST_F(DataCli, WhatATemplateLeavesOutIsTold) {
   write_file(model + "/chat_template.jinja", read_file(sparing));
   write_file(rows, "{\"messages\": [" + system + user + "]}\n{\"messages\": [" + system + user + "]}\n");
   const Outcome answered = run("batch " + model + " " + rows + " --out " + folder() + "/lossy_answers -n 1");
-  EXPECT_NE(answered.err.find("lossy.jsonl:1] content of role 'system'"), std::string::npos) << answered.err;
+  EXPECT_NE(answered.err.find("lossy.jsonl:1] the chat template leaves out content of role 'system'"),
+            std::string::npos)
+      << answered.err;
   EXPECT_NE(answered.err.find("2 rows have prompts"), std::string::npos) << answered.err;
   EXPECT_NE(run("generate " + model + " -p 1 -n 1 --system x").err.find("content of role 'system'"),
             std::string::npos);

@@ -15,6 +15,7 @@
 #include "collectives/local/local.h"
 #include "models/architecture.h"
 #include "recipes/preference/preference_keys.h"
+#include "templates/chat.h"
 #include "training/gather_rows.h"
 
 namespace temper::recipes {
@@ -82,6 +83,8 @@ Json origin_of(const ObjectiveInputs& inputs, const std::string& model_folder) {
       {"preference.share_prompts", preference_keys(inputs.config).share_prompts}};
   const Json architecture = keys_of_architecture(model_folder);
   for (const auto& [key, value] : architecture.as_object()) origin.set(kArchitecture + key, value);
+  for (const std::string& name : templates::named_template_files(inputs.config.model.path))
+    origin.set(name, hash_file(join_path(inputs.config.model.path, name)));
   // Only where they are not what files without them were made with.
   if (const std::string& chosen = data.chat_template; !chosen.empty())
     origin.set("data.chat_template", exists(chosen) ? hash_file(chosen) : chosen);

@@ -184,14 +184,15 @@ Finder::Missing missing_alone(const Json::Array& messages, size_t turn, const Js
 
 }  // namespace
 
-Losses losses_of(const Json::Array& messages, bool as_prompt, const Json& extra, const ChatRenderer& render) {
+Losses losses_of(const Json::Array& messages, Rendering rendering, const Json& extra,
+                 const ChatRenderer& render) {
   // Calls with arguments as objects, whose texts stand in the text one by one.
   const Json::Array spelled = with_arguments(messages, Arguments::kObjects);
-  const RenderedChat whole = render(messages, as_prompt, extra);
+  const RenderedChat whole = render(messages, rendering == Rendering::kPrompt, extra);
   Finder finder(spelled, whole);
   for (size_t i = 0; i < spelled.size(); ++i) {
     Finder::Missing missing = finder.missing_of(i);
-    if (missing.any() && !as_prompt && is_assistant(spelled[i]))
+    if (missing.any() && rendering == Rendering::kTurns && is_assistant(spelled[i]))
       missing = missing_alone(spelled, i, extra, render, missing);
     finder.note(i, missing);
     finder.find_unread(i);

@@ -10,15 +10,18 @@ namespace temper::data {
 struct Losses {
   std::vector<std::string> lost = {};    // alike for all rows: "the chat template leaves out tools"
   std::vector<std::string> unread = {};  // fields that it does not look at: "messages[].name"
-};  // for people, alike for all rows: "the chat template leaves out content of role 'tool'"
-std::vector<std::string> unread =
-    {};  // fields of messages that the template does not look at: "messages[].name"
+};
+
+// What is made of a conversation.
+enum class Rendering {
+  kPrompt,  // a text that asks for an answer
+  kWhole,   // one text, all of which is learnt
+  kTurns,   // texts of which answers are learnt, some from a text of the conversation up to them
 };
 
 // What the template wrote is counted by its trace, and where that does not show it, looked for in the text.
-// An answer may also stand in the text of the conversation up to it, which it is learnt from then.
-// `as_prompt`: the text asks for an answer.
-Losses losses_of(const Json::Array& messages, bool as_prompt, const Json& extra, const ChatRenderer& render);
+Losses losses_of(const Json::Array& messages, Rendering rendering, const Json& extra,
+                 const ChatRenderer& render);
 
 // Whether the text holds the names and arguments of all calls.
 bool holds_calls(const Json::Array& messages, const RenderedChat& chat);

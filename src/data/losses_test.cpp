@@ -12,19 +12,20 @@ namespace {
 
 using LossLines = std::vector<std::string>;
 
-RowEncoder encoder_in(std::string_view source) {
+RowEncoder encoder_in(std::string_view source, LossOn loss = LossOn::kAllTurns) {
   const TemporaryDirectory folder;
   write_file(folder / "chat_template.jinja", source);
   auto loaded = templates::ChatTemplate::load(folder.path());
   const auto shared = std::make_shared<const templates::ChatTemplate>(std::move(*loaded));
   RowOptions options;
   options.goal = Goal::kAny;
+  options.loss = loss;
   options.template_reads = [shared](std::string_view name) { return shared->mentions(name); };
   return RowEncoder(qwen(), renderer_of(shared), options);
 }
 
-EncodedRow encode_in(std::string_view source, const std::string& row) {
-  return encoder_in(source).encode(Json::parse(row, "row"));
+EncodedRow encode_in(std::string_view source, const std::string& row, LossOn loss = LossOn::kAllTurns) {
+  return encoder_in(source, loss).encode(Json::parse(row, "row"));
 }
 
 // A system message is written only where it is the first, and calls only by name; tools where the last
@@ -60,6 +61,20 @@ TEST(Losses, EveryPartOfAMessageThatIsNotWrittenIsNamed) {
            {R"({"prompt": "1+1=", "completion": "2"})",
             {"the row is plain text, so it is not put into the model's chat template"}}})
     EXPECT_EQ(encode_in(kWritesSparingly, row).lost, expected) << row;
+}
+
+// A template that writes no thinking of earlier turns: these are learnt from texts of their own, if at all.
+TEST(Losses, ThinkingThatIsLearntAloneIsNotLost) {
+  constexpr std::string_view kThinksLast =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content and loop.last %}<think>"
+      "{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  const std::string row = R"({"messages": [{"role": "user", "content": "q"},
+    {"role": "assistant", "content": "a", "reasoning": "why"}, {"role": "user", "content": "q"},
+    {"role": "assistant", "content": "b"}]})";
+  EXPECT_EQ(encode_in(kThinksLast, row).lost, LossLines());
+  EXPECT_EQ(encode_in(kThinksLast, row, LossOn::kAll).lost,
+            LossLines{"the chat template leaves out reasoning of role 'assistant'"});
 }
 
 TEST(Losses, PromptsOfRolloutsAreLookedAt) {

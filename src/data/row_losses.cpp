@@ -14,8 +14,9 @@ void RowEncoder::add_losses(EncodedRow& row, const Content& content, const Json&
     return;
   }
   if (!render_) return;
-  const bool as_prompt = row.format == RowFormat::kPromptOnly;
-  const Losses losses = losses_of(content.messages, as_prompt, variables, render_);
+  const Rendering learnt = options_.loss == LossOn::kAll ? Rendering::kWhole : Rendering::kTurns;
+  const bool asks = row.format == RowFormat::kPromptOnly;
+  const Losses losses = losses_of(content.messages, asks ? Rendering::kPrompt : learnt, variables, render_);
   for (const std::string& loss : losses.lost) add_once(row.lost, loss);
   for (const std::string& field : losses.unread) add_once(row.unused, field);
   for (const Json& message : content.messages)

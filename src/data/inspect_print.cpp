@@ -139,8 +139,8 @@ std::string describe_unused(const Mixture& mixture) {
     RowCounts counts;
     for (int64_t i = 0; i < std::min(member.size(), kProbedRows); ++i) {
       try {
-        for (const std::string& name : member.encoder->unused_fields_of(member.source->row(member.row(i))))
-          ++counts.unused[name];
+        const EncodedRow row = member.encoder->encode(member.source->row(member.row(i)));
+        for (const std::string& name : row.unused) ++counts.unused[name];
       } catch (const Error&) {  // is told when the row is read
       }
     }

@@ -90,12 +90,6 @@ RowFormat RowEncoder::format_of(const Json& given) const {
   return format_of_renamed(renamed(given, storage));
 }
 
-std::vector<std::string> RowEncoder::unused_fields_of(const Json& given) const {
-  Json storage;
-  const Json& row = renamed(given, storage);
-  return unused_fields(row, format_of_renamed(row), options_);
-}
-
 RowFormat RowEncoder::format_of_renamed(const Json& row) const {
   return options_.format != RowFormat::kAuto ? options_.format : data::format_of(row);
 }

@@ -120,7 +120,6 @@ class RowEncoder {
   // Errors name the field, what was found and what was expected; read_row (reader.h) adds file and line.
   EncodedRow encode(const Json& row) const;
   RowFormat format_of(const Json& row) const;  // as encode takes the row
-  std::vector<std::string> unused_fields_of(const Json& row) const;
 
   Question question_of(const Json& row) const;
   // What a row asks the model to continue: a prompt, the text of a row without an answer, or a conversation

@@ -149,6 +149,7 @@ class Learner {
   void check_origin(const Json& state) const;
   double lr() const;
   void warn_of_warmup() const;
+  void warn_of_jump(const Json& state) const;
   void build_with(Recipe::MakeObjective make_objective);  // null: none
   void make_adapter();
   void make_trainer();

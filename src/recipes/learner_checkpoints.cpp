@@ -1,4 +1,6 @@
 // A learner's folder and its checkpoints: starting, resuming, saving.
+#include <cmath>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -88,7 +90,20 @@ bool Learner::restore() {
   owes_evaluation_ = state.find("owes_evaluation") != nullptr;
   batches_->restore(state.at("data"), state.find("stopped") != nullptr);
   log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
+  warn_of_jump(state);
   return true;
+}
+
+// Another schedule, or as many updates more. States of older versions do not say what would have come.
+void Learner::warn_of_jump(const Json& state) const {
+  const Json* planned = state.find("next_lr");
+  if (planned == nullptr || is_done() ||
+      !(std::abs(lr() - planned->as_double()) > 1e-9 * config_.train.optimizer.lr))
+    return;
+  log_warning(fmt::format(
+      "[{}] the learning rate jumps: update {} would have had {:.3g} as the run was configured before, and "
+      "has {:.3g} now, since the number of updates or train.schedule changed",
+      files_.folder, state_.step + 1, planned->as_double(), lr()));
 }
 
 // Other texts, or another model, under the same names. States of older versions do not say.
@@ -113,6 +128,7 @@ Json Learner::state_to_save() const {
                             {"best_loss", state_.best_loss},
                             {"best_step", state_.best_step},
                             {"last_loss", state_.last_loss},
+                            {"next_lr", lr()},
                             {"data", refused_at_ ? *refused_at_ : batches_->state()},
                             {"origin", setup_->origin}};
   if (!stop_reason_.empty()) state.set("stopped", stop_reason_);

@@ -6,7 +6,8 @@ namespace temper::training {
 enum class ScheduleType { kConstant, kLinear, kCosine };
 
 // The learning rate of each update, counted from 0: a linear rise over warmup_steps to peak, then constant,
-// or falling linearly or by half a cosine to final_fraction · peak at total_steps.
+// or falling linearly or by half a cosine to final_fraction · peak, which the last update has. A fall to 0
+// ends one update later, so that no update is in vain.
 struct Schedule {
   ScheduleType type = ScheduleType::kCosine;
   double peak = 1e-5;

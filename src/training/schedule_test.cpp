@@ -8,18 +8,27 @@ namespace temper::training {
 namespace {
 
 TEST(Schedule, WarmsUpThenFalls) {
-  Schedule schedule{ScheduleType::kCosine, 1.0, 4, 14, 0.1};
+  Schedule schedule{ScheduleType::kCosine, 1.0, 4, 15, 0.1};
   EXPECT_DOUBLE_EQ(schedule.at(0), 0.25);
   EXPECT_DOUBLE_EQ(schedule.at(3), 1.0);
   EXPECT_DOUBLE_EQ(schedule.at(4), 1.0);
   EXPECT_DOUBLE_EQ(schedule.at(9), 0.55);  // half-way between peak and a tenth of it
-  EXPECT_DOUBLE_EQ(schedule.at(14), 0.1);
+  EXPECT_DOUBLE_EQ(schedule.at(14), 0.1);  // the last update
   EXPECT_DOUBLE_EQ(schedule.at(100), 0.1);
   schedule.type = ScheduleType::kLinear;
   EXPECT_DOUBLE_EQ(schedule.at(9), 0.55);
   EXPECT_NEAR(schedule.at(6), 0.82, 1e-12);
   schedule.type = ScheduleType::kConstant;
   EXPECT_DOUBLE_EQ(schedule.at(13), 1.0);
+}
+
+TEST(Schedule, NoUpdateHasARateOfZero) {
+  for (const ScheduleType type : {ScheduleType::kCosine, ScheduleType::kLinear}) {
+    const Schedule schedule{type, 1.0, 0, 10, 0};
+    EXPECT_GT(schedule.at(9), 0.01);
+    EXPECT_DOUBLE_EQ(schedule.at(10), 0);
+    EXPECT_DOUBLE_EQ((Schedule{type, 1.0, 0, 1, 0.5}.at(0)), 1);  // one update has the peak
+  }
 }
 
 TEST(MicroBatches, KeepOrderAndBudget) {

@@ -23,15 +23,7 @@ void check_plain_names(const std::vector<std::string>& names, const std::vector<
         "[{}] '{}' is not a module's name: it stands for every linear in target_modules only; name the "
         "modules",
         where, kAllLinear);
-  check_names(names, modules, where);
-}
-
-void check_targets(const ModuleChoice& targets, const std::vector<std::string>& modules,
-                   const std::string& where) {
-  std::vector<std::string> names = targets.names;
-  std::erase(names, kAllLinear);
-  check_names(names, modules, where + "target_modules");
-  check_regex(targets.regex, modules, where + "target_regex");
+  check_names(names, modules, modules, where);
 }
 
 // The modules that have a weight, of their own or tied, with its place.
@@ -58,6 +50,14 @@ std::vector<std::string> adaptable(const std::vector<Module>& modules) {
   for (const Module& module : modules)
     if (module.place.spec->lora != LoraRole::kNone) names.push_back(module.name);
   return names;
+}
+
+void check_targets(const ModuleChoice& targets, const std::vector<Module>& modules,
+                   const std::vector<std::string>& all, const std::string& where) {
+  std::vector<std::string> names = targets.names;
+  std::erase(names, kAllLinear);
+  check_names(names, all, adaptable(modules), where + "target_modules");
+  check_regex(targets.regex, all, where + "target_regex");
 }
 
 bool is_positive(double value) { return std::isfinite(value) && value > 0; }
@@ -88,6 +88,22 @@ void check_numbers(const LoraConfig& config, const std::string& where) {
     fail("[{}alpha] is {}, expected a finite number above 0", where, config.alpha);
   if (!(config.dropout >= 0 && config.dropout < 1))
     fail("[{}dropout] is {}, expected 0 or more, below 1", where, config.dropout);
+}
+
+// No update of a matrix has a rank above its smaller side; the default rank is not refused to tiny models.
+void check_ranks(const std::vector<LoraTarget>& targets, const std::string& where) {
+  constexpr int64_t kDefault = 16;
+  int64_t largest = 0;
+  for (const LoraTarget& target : targets) {
+    const int64_t rows = target.rows > 0 ? target.rows : target.spec->shape[0];
+    largest = std::max(largest, std::min(rows, target.spec->shape[1]));
+  }
+  for (const LoraTarget& target : targets)
+    if (target.rank > std::max(largest, kDefault))
+      fail(
+          "[{}rank] is {} for '{}', larger than the matrices that are adapted: a rank of {} is all that they "
+          "have",
+          where, target.rank, target.module, largest);
 }
 
 LoraTarget target_of(const Module& module, const LoraConfig& config) {
@@ -181,7 +197,7 @@ LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std:
   const std::vector<Module> modules = modules_of(base);
   LoraPlan plan;
   plan.modules = module_names(base);
-  check_targets(config.targets, plan.modules, where);
+  check_targets(config.targets, modules, plan.modules, where);
   check_plain_names(config.excluded.names, plan.modules, where + "exclude_modules");
   check_regex(config.excluded.regex, plan.modules, where + "exclude_regex");
   check_plain_names(config.modules_to_save, plan.modules, where + "modules_to_save");
@@ -215,6 +231,7 @@ LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std:
   check_dropout(plan, config.dropout, where + "dropout");
   if (plan.targets.empty())
     fail("[{}target_modules] without exclude_modules and modules_to_save leave no module to adapt", where);
+  check_ranks(plan.targets, where);
   check_patterns(config.rank_pattern, plan.targets, where, "rank");
   check_patterns(config.alpha_pattern, plan.targets, where, "alpha");
   add_saved(base, config, plan);

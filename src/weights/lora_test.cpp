@@ -248,6 +248,15 @@ TEST_F(RepeatedBiases, OfModulesThatTheModelLacksAreRefused) {
              "base_model.model.model.layers.7.x.modules_to_save.bias");
 }
 
+TEST(Lora, RanksBeyondTheMatricesAreRefused) {
+  EXPECT_EQ(plan_error({.rank = 16}), "");
+  EXPECT_EQ(
+      plan_error({.rank = 800'000'000}),
+      "[lora.rank] is 800000000 for 'model.layers.0.self_attn.q_proj', larger than the matrices that are "
+      "adapted: a rank of 4 is all that they have");
+  expect_has(plan_error({.rank_pattern = {{"down_proj", 17}}}), "is 17 for 'model.layers.0.mlp.down_proj'");
+}
+
 TEST(Lora, BadConfigurations) {
   expect_has(plan_error({.rank = 0}), "[lora.rank] is 0, expected at least 1");
   expect_has(plan_error({.alpha = 0}), "[lora.alpha] is 0, expected a finite number above 0");
@@ -259,7 +268,7 @@ TEST(Lora, BadConfigurations) {
   expect_has(
       plan_error({.targets = {.names = {"q_prj"}}}),
       "[lora.target_modules] no module is called 'q_prj'; did you mean 'q_proj'?; there are down_proj, "
-      "embed_tokens, input_layernorm, k_proj, lm_head, q_proj, v_proj");
+      "embed_tokens, k_proj, lm_head, q_proj, v_proj");
   expect_has(
       plan_error({.targets = {.regex = "(q_proj"}}),
       "[lora.target_regex]: pattern '(q_proj' cannot be compiled: missing closing parenthesis (at byte 7)");

@@ -51,12 +51,12 @@ bool ModuleChoice::contains(std::string_view module) const {
 }
 
 void check_names(const std::vector<std::string>& names, const std::vector<std::string>& modules,
-                 std::string_view where) {
+                 const std::vector<std::string>& proposed, std::string_view where) {
   for (const std::string& name : names) {
     const auto is = [&](const std::string& module) { return is_module(module, name); };
     if (std::any_of(modules.begin(), modules.end(), is)) continue;
-    const std::vector<std::string> known = short_names(modules);
-    const std::string nearest = nearest_name(name, name.find('.') == std::string::npos ? known : modules);
+    const std::vector<std::string> known = short_names(proposed);
+    const std::string nearest = nearest_name(name, name.find('.') == std::string::npos ? known : proposed);
     fail("[{}] no module is called '{}'{}; there are {}", where, name,
          nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest), join(known));
   }

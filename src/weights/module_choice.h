@@ -22,9 +22,9 @@ bool is_module(std::string_view module, std::string_view name);
 // with behind a dot.
 bool matches_module_pattern(std::string_view module, const std::string& pattern);
 
-// An Error "[where] …" for each name that no module has, with the nearest ones.
+// An Error "[where] …" for each name that none of `modules` has; it proposes those of `proposed`.
 void check_names(const std::vector<std::string>& names, const std::vector<std::string>& modules,
-                 std::string_view where);
+                 const std::vector<std::string>& proposed, std::string_view where);
 // An Error "where: …" for what is no regular expression; it shows the expression as it was written.
 void check_syntax(const std::string& regex, std::string_view where);
 // And "[where] …" for one that no module matches; an empty one chooses nothing.

@@ -6,6 +6,7 @@
 #include "checkpoints/file_forms.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/names.h"
+#include "checkpoints/references.h"
 #include "checkpoints/staged_folder.h"
 
 namespace temper::checkpoints {
@@ -18,7 +19,8 @@ struct Piece {
   TensorInfo info;
   const WeightSpec* spec = nullptr;  // null: kept
   int64_t row = 0, rows = 0;
-  int encoded = -1;  // its place among what EncodedParameters lists; -1: rows of the value
+  int encoded = -1;         // its place among what EncodedParameters lists; -1: rows of the value
+  bool transposed = false;  // a stacked tensor of transposes
   int64_t bytes() const { return info.shape.numel() * size_of(info.dtype); }
 };
 using Shard = std::vector<Piece>;
@@ -39,21 +41,34 @@ Tensor checked_source(const WeightSpec& spec, const WeightTensors& source) {
 std::vector<Piece> list_pieces(const WeightTable& table, const WeightTensors& source,
                                const SaveOptions& options) {
   std::vector<Piece> pieces;
+  const auto in_files = [&](TensorInfo info) {
+    info.name = table.name_in_files(info.name);
+    return info;
+  };
   for (const WeightSpec& spec : table.specs()) {
     const auto encoded = options.encoded == nullptr ? std::vector<TensorInfo>() : options.encoded->list(spec);
     for (size_t i = 0; i < encoded.size(); ++i)
-      pieces.push_back({encoded[i], &spec, 0, 0, static_cast<int>(i)});
+      pieces.push_back({in_files(encoded[i]), &spec, 0, 0, static_cast<int>(i)});
     if (!encoded.empty()) continue;
     const std::optional<DType> asked = table.dtype_in_files(spec, options.dtype);
     const DType dtype = asked ? *asked : checked_source(spec, source).dtype();
     int64_t row = 0;
     for (const WeightSource& part : table.sources_in_files(spec)) {
       Shape shape = shape_in_files(spec, part.rows);
-      if (part.name == spec.stacked) shape = spec.stacked_shape;
-      pieces.push_back({{part.name, shape, dtype}, &spec, row, part.rows});
+      const bool transposed = part.name == spec.stacked && table.stacked_transposed(spec);
+      if (part.name == spec.stacked) shape = stacked_in_files(spec, transposed);
+      pieces.push_back({in_files({part.name, shape, dtype}), &spec, row, part.rows, -1, transposed});
       row += part.rows;
     }
   }
+  if (const std::string code =
+          options.kept == nullptr || options.encoded != nullptr ? "" : kept_code(*options.kept, table);
+      !code.empty())
+    fail(
+        "[{}] '{}' belongs to codes of a tower that is quantized, which a saved model of numbers has no "
+        "place "
+        "for; train adapters, or the original model",
+        options.kept->path(), code);
   if (options.kept != nullptr)
     for (const std::string& name : kept_names(*options.kept, table)) {
       const Tensor tensor = options.kept->tensor(name);
@@ -103,6 +118,7 @@ class Written {
         value_ = value_.to(piece.info.dtype, MemoryTag::kWorkspace);
     }
     if (piece.encoded >= 0) return parts_.at(static_cast<size_t>(piece.encoded));
+    if (piece.transposed) return to_stacked(*piece.spec, value_, true);
     const Tensor rows = value_.narrow(0, piece.row, piece.rows);
     return piece.spec->experts_in_files > 0 ? to_file(*piece.spec, rows) : rows.reshape(piece.info.shape);
   }
@@ -181,15 +197,27 @@ void copy_named_templates(const StagedFolder& folder, const std::string& origina
   sync_directory(folder / kNamedTemplates);
 }
 
-void copy_extra_files(const StagedFolder& folder, const SaveOptions& options) {
+// Byte for byte, unless it names files that are not there.
+void copy_file(const StagedFolder& folder, const std::string& from, References& references) {
+  const std::string name = file_name(from);
+  const MappedFile file(from);
+  if (name.ends_with("_config.json")) {
+    const Json before = Json::parse(file.text(), from), after = references.resolve(name, before);
+    if (before != after) return write_synced(folder / name, after.dump(2, true) + "\n");
+  }
+  write_synced(folder / name, file.text());
+}
+
+void copy_extra_files(const StagedFolder& folder, const SaveOptions& options, References& references) {
+  if (options.original.empty()) return;
   for (const std::string& name : options.extra_files) {
     invariant(is_plain_name(name), fmt::format("the extra file '{}' must be a plain name", name));
-    const std::string from = join_path(options.original, name);
-    if (options.original.empty() || !exists(from)) continue;
-    const MappedFile file(from);
-    write_synced(folder / name, file.text());
+    if (const std::string from = join_path(options.original, name); exists(from))
+      copy_file(folder, from, references);
   }
   copy_named_templates(folder, options.original);
+  for (const std::string& name : references.files())
+    if (!exists(folder / name)) copy_file(folder, join_path(options.original, name), references);
 }
 
 // Whole folders are replaced: refuse those that do not look like a model.
@@ -207,8 +235,10 @@ void save_model(const std::string& path, const WeightTable& table, const WeightT
   if (options.dtype && !is_float(*options.dtype))
     fail("cannot save a model as {}; expected float32, bfloat16 or float16", to_string(*options.dtype));
   check_target(path);
-  const Json written_config =
-      config_with_dtype(options.encoded == nullptr ? without_quantization(config) : config, options.dtype);
+  References references(options.original);
+  const Json written_config = references.resolve(
+      "config.json",
+      config_with_dtype(options.encoded == nullptr ? without_quantization(config) : config, options.dtype));
   const std::vector<Shard> shards =
       cut_into_shards(list_pieces(table, source, options), options.max_shard_bytes);
   StagedFolder folder(path);
@@ -220,7 +250,7 @@ void save_model(const std::string& path, const WeightTable& table, const WeightT
   write_synced(folder / "config.json", written_config.dump(2, true) + "\n");
   for (const auto& [name, value] : options.json_files)
     write_synced(folder / name, value.dump(2, true) + "\n");
-  copy_extra_files(folder, options);
+  copy_extra_files(folder, options, references);
   folder.commit();
 }
 

@@ -90,6 +90,46 @@ TEST_P(HfSave, ReadingThenWritingKeepsEverything) {
   expect_only_target();
 }
 
+// Whatever a saved file refers to is in the folder, or it refers to it no longer.
+TEST_P(HfSave, ReferencesResolveInsideTheFolder) {
+  const TemporaryDirectory original;
+  const auto write = [&](const char* name, const char* text) { write_file(original / name, text); };
+  write("configuration_own.py", "from .parts import *");
+  write("parts.py", "");
+  write("preprocessor_config.json", "{}");
+  write("words.model", "w");
+  const std::string tokenizer = R"({"auto_map": {"AutoTokenizer": ["gone.Slow", "configuration_own.Fast"],
+      "AutoProcessor": "gone.Processor"}, "vocab_file": "words.model", "processor_class": "P",
+      "special_tokens_map_file": "/home/someone/map.json", "name_or_path": "any"})";
+  write("tokenizer_config.json", tokenizer.c_str());
+  write("generation_config.json", R"({"eos_token_id":   1})");
+  Json config = model.config();
+  config.set("auto_map",
+             Json::Object{{"AutoConfig", "configuration_own.Config"}, {"AutoModel", "hub/other--own.Model"}});
+  config.set("custom_pipelines", Json::Object{{"p", Json::Object{{"impl", "gone.Pipeline"}}}});
+  testing::internal::CaptureStderr();
+  save_model(target, table, [&](const WeightSpec& spec) { return weights.at(spec.name); }, config,
+             {.original = original.path()});
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (const char* dropped :
+       {"auto_map.AutoModel (\"hub/other--own.Model\")", "custom_pipelines.p", "auto_map.AutoProcessor",
+        "auto_map.AutoTokenizer", "special_tokens_map_file (\"/home/someone/map.json\")"})
+    EXPECT_NE(said.find(dropped), std::string::npos) << dropped << "\n" << said;
+  const Json saved = Json::parse_file(target + "/config.json");
+  EXPECT_EQ(saved.at("auto_map"), (Json::Object{{"AutoConfig", "configuration_own.Config"}}));
+  EXPECT_EQ(saved.find("custom_pipelines"), nullptr);
+  const Json settings = Json::parse_file(target + "/tokenizer_config.json");
+  EXPECT_EQ(settings,
+            (Json::Object{
+                {"auto_map", Json::Object{{"AutoTokenizer", Json::Array{nullptr, "configuration_own.Fast"}}}},
+                {"vocab_file", "words.model"},
+                {"processor_class", "P"},
+                {"name_or_path", "any"}}));
+  for (const char* copied : {"configuration_own.py", "parts.py", "preprocessor_config.json", "words.model",
+                             "generation_config.json"})
+    EXPECT_EQ(read_file(join_path(target, copied)), read_file(original / copied)) << copied;
+}
+
 // Tensors that are no parameters of the model: of predictors of several tokens, say.
 TEST_P(HfSave, KeptTensorsAreThoseOfTheOriginal) {
   WeightTable fewer;

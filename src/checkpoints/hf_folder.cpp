@@ -156,20 +156,52 @@ void ModelFolder::fail_without_weights() const {
 
 Json ModelFolder::config() const { return read_model_config(path_); }
 
+namespace {
+
+// The folders of adapters that a run has trained, which may be the run of one adapter.
+std::vector<std::string> adapters_of_run(const std::string& run) {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& folder) {
+    if (const std::string adapter = join_path(folder, "adapter");
+        exists(join_path(adapter, "adapter_config.json")))
+      all.push_back(adapter);
+  };
+  add(run);
+  if (const std::string each = join_path(run, "adapters"); is_directory(each))
+    for (const std::string& name : list_directory(each)) add(join_path(each, name));
+  return all;
+}
+
+// "name its base model's folder, BASE, and this one with --adapter FOLDER"
+std::string advice_for_adapter(const std::string& adapter) {
+  const Json config = Json::parse_file(join_path(adapter, "adapter_config.json"));
+  const Json* base = config.is_object() ? config.find("base_model_name_or_path") : nullptr;
+  const bool known = base != nullptr && base->is_string() && !base->as_string().empty();
+  return fmt::format("name its base model's folder{}, and the adapter with --adapter {}",
+                     known ? ", " + base->as_string() : "", adapter);
+}
+
+std::string advice_for_run(const std::string& run) {
+  if (const std::string model = join_path(run, "model"); is_directory(model))
+    return fmt::format("its model is {}", model);
+  const std::vector<std::string> adapters = adapters_of_run(run);
+  if (adapters.empty())
+    return fmt::format("it has no model: temper export {} FOLDER writes one that was quantized", run);
+  return fmt::format("it trained {}: {}{}", adapters.size() == 1 ? "an adapter" : "adapters",
+                     advice_for_adapter(adapters.front()),
+                     adapters.size() == 1 ? "" : fmt::format(" (there are {})", list_some(adapters)));
+}
+
+}  // namespace
+
 Json read_model_config(const std::string& folder) {
   const std::string file = join_path(folder, "config.json");
   if (!exists(file) && exists(join_path(folder, "adapter_config.json")))
-    fail(
-        "[{}] is an adapter's folder, expected a model's with config.json; give the adapter to --adapter or "
-        "from",
-        folder);
-  if (!exists(file) && exists(join_path(folder, "config.yaml"))) {
-    const std::string model = join_path(folder, "model");
+    fail("[{}] is an adapter's folder, expected a model's with config.json; {} (of a run: adapters[].from)",
+         folder, advice_for_adapter(folder));
+  if (!exists(file) && exists(join_path(folder, "config.yaml")))
     fail("[{}] is the folder of a run, expected a model's with config.json; {}", folder,
-         is_directory(model)
-             ? fmt::format("its model is {}", model)
-             : fmt::format("it has no model: temper export {} FOLDER writes one that was quantized", folder));
-  }
+         advice_for_run(folder));
   return Json::parse_file(file);
 }
 

@@ -53,6 +53,27 @@ TEST_F(HfFolder, NamesTheModelOfARun) {
   const auto said = [&] { return error_of([&] { read_model_config(folder.path()); }); };
   expect_has(said(),
              "is the folder of a run, expected a model's with config.json; it has no model: temper export ");
+  // Adapters that were trained, by their real folders.
+  const auto add_adapter = [&](const std::string& name, const std::string& config) {
+    const std::string adapter = join_path(join_path(folder / "adapters", name), "adapter");
+    make_directories(adapter);
+    write_file(join_path(adapter, "adapter_config.json"), config);
+    return adapter;
+  };
+  const std::string law = add_adapter("law", R"({"base_model_name_or_path": "models/base"})");
+  expect_has(said(),
+             "it trained an adapter: name its base model's folder, models/base, and the adapter with "
+             "--adapter " +
+                 law);
+  expect_has(error_of([&] { read_model_config(law); }),
+             "is an adapter's folder, expected a model's with config.json; name its base model's folder, "
+             "models/base, and the adapter with --adapter " +
+                 law);
+  const std::string art = add_adapter("art", R"({"base_model_name_or_path": null})");
+  expect_has(said(),
+             fmt::format("it trained adapters: name its base model's folder, and the adapter with --adapter "
+                         "{} (there are {}, {})",
+                         art, art, law));
   make_directories(folder / "model");
   EXPECT_EQ(said(),
             fmt::format("[{}] is the folder of a run, expected a model's with config.json; its model is "

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
 #include "weights/lora_experts.h"
@@ -174,38 +173,18 @@ Json number_json(double value) {
                                                               : Json(value);
 }
 
-// Of modules that the configuration names and the file, of which the plan is, leaves out.
-void warn_of_missing(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder) {
-  const ModuleChoice whole{.names = config.lora.modules_to_save};
-  std::set<std::string, std::less<>> adapted;
-  for (const LoraTarget& target : plan.targets) {
-    adapted.insert(target.module);
-    adapted.insert(target.each.begin(), target.each.end());
-  }
-  std::vector<std::string> missing;
-  for (const std::string& module : plan.modules)
-    if (config.lora.targets.contains(module) && !config.lora.excluded.contains(module) &&
-        !whole.contains(module) && !adapted.contains(module))
-      missing.push_back(module);
-  if (missing.empty()) return;
-  const std::string last = missing.size() > 1 ? " to " + missing.back() : "";
-  log_warning(
-      fmt::format("[{}] {} of {} modules that target_modules names have no tensors in the adapter's file and "
-                  "stay as they are: {}{}; was it trained on a smaller model?",
-                  join_path(folder, kAdapterConfig), missing.size(), missing.size() + adapted.size(),
-                  missing.front(), last));
-}
-
-// Whether only some layers are adapted: PEFT takes their numbers, or one number, 0 as well.
-bool names_layers(const Json& config, const std::string& path) {
+// The layers that alone are adapted: PEFT takes their numbers, or one number, 0 as well. None: all.
+std::vector<int64_t> layers_of(const Json& config, const std::string& path) {
   const Json* layers = config.find("layers_to_transform");
-  if (layers == nullptr || layers->is_null()) return false;
-  const Json::Array numbers = layers->is_array() ? layers->as_array() : Json::Array{*layers};
-  for (const Json& number : numbers)
+  if (layers == nullptr || layers->is_null()) return {};
+  std::vector<int64_t> numbers;
+  for (const Json& number : layers->is_array() ? layers->as_array() : Json::Array{*layers}) {
     if (!number.is_int())
       fail("[{}] 'layers_to_transform' is {}, expected a layer's number or a list of them", path,
            layers->dump());
-  return !numbers.empty();
+    numbers.push_back(number.as_int());
+  }
+  return numbers;
 }
 
 }  // namespace
@@ -226,6 +205,7 @@ AdapterConfig parse_adapter_config(const Json& json, const std::string& path) {
     if (json.find(needed) == nullptr)
       fail("[{}] found no '{}'; is this a LoRA adapter of PEFT?", path, needed);
   AdapterConfig config;
+  config.lora.targets = {};
   for (const auto& [key, value] : json.as_object()) {
     const auto setter = setters().find(key);
     if (setter == setters().end()) {
@@ -238,7 +218,9 @@ AdapterConfig parse_adapter_config(const Json& json, const std::string& path) {
       fail("[{}] '{}': {}", path, key, error.what());
     }
   }
-  if (names_layers(json, path)) config.lora.targets = {};  // only some of the modules that these name
+  config.named = config.lora.targets;
+  config.layers = layers_of(json, path);
+  if (!config.layers.empty()) config.lora.targets = {};  // only some of the modules that these name
   const Json* tying = json.find("ensure_weight_tying");
   config.ties_weights = tying != nullptr && !is_empty(*tying);
   check_pattern_syntax(config.lora, fmt::format("[{}] 'rank_pattern'", path),
@@ -259,30 +241,6 @@ void check_apart(const AdapterConfig& config, const WeightTable& base, const std
           "one, "
           "which Temper keeps apart; train the adapter without it",
           folder, module);
-}
-
-void warn_of_strangers(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder) {
-  std::vector<std::string> strangers;
-  const auto add = [&](const std::string& entry, const char* key) {
-    strangers.push_back(fmt::format("'{}' ({})", entry, key));
-  };
-  for (const std::string& name : config.lora.targets.names) {
-    const auto is = [&](const std::string& module) { return is_module(module, name); };
-    if (name != kAllLinear && std::none_of(plan.modules.begin(), plan.modules.end(), is))
-      add(name, "target_modules");
-  }
-  const auto add_patterns = [&](const auto& patterns, const char* key) {
-    for (const auto& [pattern, value] : patterns) {
-      const auto is = [&](const LoraTarget& t) { return matches_module_pattern(t.module, pattern); };
-      if (std::none_of(plan.targets.begin(), plan.targets.end(), is)) add(pattern, key);
-    }
-  };
-  add_patterns(config.lora.rank_pattern, "rank_pattern");
-  add_patterns(config.lora.alpha_pattern, "alpha_pattern");
-  if (!strangers.empty())
-    log_warning(
-        fmt::format("[{}] no adapted module matches {}", join_path(folder, kAdapterConfig), join(strangers)));
-  warn_of_missing(config, plan, folder);
 }
 
 Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const std::string& base_model) {

@@ -12,8 +12,10 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 
 struct AdapterConfig {
   LoraConfig lora;
-  std::string base_model;     // base_model_name_or_path, "" where it says nothing
-  bool ties_weights = false;  // ensure_weight_tying
+  std::string base_model;            // base_model_name_or_path, "" where it says nothing
+  bool ties_weights = false;         // ensure_weight_tying
+  ModuleChoice named = {};           // target_modules, as it is written
+  std::vector<int64_t> layers = {};  // layers_to_transform; none: all
 };
 
 // The targets are empty where the file's tensors alone say which of the modules are meant (some layers only).
@@ -26,10 +28,14 @@ AdapterConfig parse_adapter_config(const Json& json, const std::string& path);
 // Refuses an adapter that changes the embedding and the head as one, where they are: PEFT does so when asked.
 void check_apart(const AdapterConfig& config, const WeightTable& base, const std::string& folder);
 
-// One warning that names what its configuration lists and nothing matches: targets that are no module of the
-// model, ranks and alphas of no adapted one. They change nothing; most likely a name is mistyped. And one of
-// modules that its targets name and its file, of which the plan is, leaves out.
-void warn_of_strangers(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder);
+// An Error that names the modules of which the adapter's file, whose plan it is, has tensors although its
+// configuration adapts none of them: PEFT would leave those tensors out in silence.
+void check_named(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder);
+
+// check_named, and a warning for each other way in which configuration and file disagree: targets that are no
+// module of the model, ranks and alphas of no adapted one; modules that target_modules or modules_to_save
+// name and the file leaves out; whole weights and biases of the file that no key names.
+void check_agreement(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder);
 
 // Its text. "all-linear" becomes the names that it stood for, and what PEFT cannot say, or would understand
 // as more modules, the whole names.

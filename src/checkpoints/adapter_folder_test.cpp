@@ -111,7 +111,7 @@ TEST(AdapterConfig, WhatNothingMatchesIsOneWarning) {
   const auto warning = [&](const Json::Object& changes) {
     const AdapterConfig config = read(config_with(changes));
     testing::internal::CaptureStderr();
-    warn_of_strangers(config, plan_lora(base, {}, ""), "folder");
+    check_agreement(config, plan_lora(base, {}, ""), "folder");
     return testing::internal::GetCapturedStderr();
   };
   const Json up = Json::Array{"up_proj"};
@@ -132,18 +132,76 @@ TEST(AdapterConfig, ModulesWithoutTensorsAreOneWarning) {
     const AdapterConfig config = read(config_with(changes));
     const LoraPlan plan = plan_lora(base, {.targets = in_file}, "");
     testing::internal::CaptureStderr();
-    warn_of_strangers(config, plan, "folder");
+    check_agreement(config, plan, "folder");
     return testing::internal::GetCapturedStderr();
   };
   const Json up = Json::Array{"up_proj"};
   const ModuleChoice first{.regex = ".*layers.0.*"};
   EXPECT_EQ(warning({{"target_modules", up}}, {.names = {"up_proj"}}), "");
   EXPECT_EQ(warning({{"target_modules", up}, {"layers_to_transform", Json::Array{0}}}, first), "");
+  expect_has(
+      warning({{"target_modules", up}, {"layers_to_transform", Json::Array{0, 2}}}, first),
+      "1 of 2 modules that target_modules names have no tensors in the adapter's file and stay as they "
+      "are: model.layers.2.mlp.up_proj;");
+  expect_has(warning({{"target_modules", "all-linear"}}, first), "2 of 3 modules that target_modules names");
   EXPECT_EQ(
       warning({{"target_modules", up}}, first),
       "warning: [folder/adapter_config.json] 2 of 3 modules that target_modules names have no tensors in the "
       "adapter's file and stay as they are: model.layers.1.mlp.up_proj to model.layers.2.mlp.up_proj; was it "
       "trained on a smaller model?\n");
+}
+
+TEST(AdapterConfig, TensorsThatItDoesNotNameAreRefused) {
+  WeightTable base;
+  for (int layer = 0; layer < 3; ++layer) base.add(up_proj(layer));
+  const LoraPlan all = plan_lora(base, {}, "");
+  const auto refused = [&](const Json::Object& changes) {
+    return error_of([&] { check_named(read(config_with(changes)), all, "folder"); });
+  };
+  const Json up = Json::Array{"up_proj"};
+  EXPECT_EQ(refused({{"target_modules", up}}), "");
+  EXPECT_EQ(refused({{"target_modules", "all-linear"}}), "");
+  EXPECT_EQ(refused({{"target_modules", nullptr}}), "");  // the file alone says it
+  EXPECT_EQ(refused({{"target_modules", nullptr}, {"target_parameters", Json::Array{"up_proj.weight"}}}), "");
+  EXPECT_EQ(
+      refused({}),
+      "[folder/adapter_config.json] target_modules does not name model.layers.0.mlp.up_proj, "
+      "model.layers.1.mlp.up_proj, model.layers.2.mlp.up_proj, of which the adapter's file has tensors; add "
+      "what is missing to adapter_config.json, or save the adapter again");
+  expect_has(refused({{"target_modules", Json::Array{"layers.0.mlp.up_proj", "layers.2.mlp.up_proj"}}}),
+             "does not name model.layers.1.mlp.up_proj, of which");
+  expect_has(refused({{"target_modules", ".*[01].mlp.up_proj"}}),
+             "does not name model.layers.2.mlp.up_proj, of");
+  expect_has(refused({{"target_modules", up}, {"exclude_modules", Json::Array{"layers.1.mlp.up_proj"}}}),
+             "does not name model.layers.1.mlp.up_proj, of");
+  expect_has(refused({{"target_modules", up}, {"layers_to_transform", Json::Array{0, 1}}}),
+             "does not name model.layers.2.mlp.up_proj, of which the adapter's file has tensors; add what is "
+             "missing "
+             "to adapter_config.json (see layers_to_transform, too)");
+}
+
+TEST(AdapterConfig, WholeModulesOfTheFileOrOfTheKeyAloneAreWarnings) {
+  WeightTable base;
+  for (int layer = 0; layer < 3; ++layer) base.add(up_proj(layer));
+  const auto warning = [&](const Json::Object& changes, const std::vector<std::string>& in_file) {
+    const LoraPlan plan = plan_lora(base, {.modules_to_save = in_file}, "");
+    Json::Object all{{"target_modules", "all-linear"}};
+    all.insert(all.end(), changes.begin(), changes.end());
+    testing::internal::CaptureStderr();
+    check_agreement(read(config_with(all)), plan, "folder");
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string whole = "layers.1.mlp.up_proj";
+  const Json named = Json::Array{whole};
+  EXPECT_EQ(warning({{"modules_to_save", named}}, {whole}), "");
+  expect_has(warning({}, {whole}),
+             "the adapter's file replaces model.layers.1.mlp.up_proj.weight of the model, which "
+             "modules_to_save does "
+             "not name");
+  expect_has(warning({{"modules_to_save", Json::Array{whole, "layers.2.mlp.up_proj"}}}, {whole}),
+             "modules_to_save names model.layers.2.mlp.up_proj, of which the adapter's file has no weights: "
+             "they stay "
+             "the model's");
 }
 
 TEST(AdapterConfig, RefusesWhatChangesTheResultByName) {

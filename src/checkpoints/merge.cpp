@@ -75,7 +75,7 @@ class Merger {
         config_(read_adapter_config(adapter)),
         plan_(plan_lora_of(table, config_.lora, adapter_.names(), adapter)),
         adapter_table_(lora_table(table, plan_)) {
-    warn_of_strangers(config_, plan_, adapter);
+    check_agreement(config_, plan_, adapter);
     check_weights(base_, table);
     check_weights(adapter_, adapter_table_);
     check_tied(table, adapter);
@@ -231,8 +231,9 @@ void add_low_rank(const Tensor& weight, const Tensor& b, const Tensor& a, float 
   });
 }
 
-void merge_adapter(const std::string& adapter, const std::string& base, const WeightTable& table,
-                   const std::string& output, int64_t max_shard_bytes, MergedForm form) {
+void merge_adapter(const std::string& adapter, const std::string& base, const Json& config,
+                   const WeightTable& table, const std::string& output, int64_t max_shard_bytes,
+                   MergedForm form) {
   const Merger merger(adapter, base, table);
   WeightTable written = table;
   written.set_stacked(holds_stacked(merger.base(), table));
@@ -251,8 +252,7 @@ void merge_adapter(const std::string& adapter, const std::string& base, const We
     if (exists(beside)) options.json_files.emplace_back(kBeside, Json::parse_file(beside));
   }
   save_model(
-      output, written, [&](const WeightSpec& spec) { return merger.parameter(spec); },
-      Json::parse_file(join_path(base, "config.json")), options);
+      output, written, [&](const WeightSpec& spec) { return merger.parameter(spec); }, config, options);
 }
 
 }  // namespace temper::checkpoints

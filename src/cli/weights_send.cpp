@@ -7,6 +7,7 @@
 #include "checkpoints/adapter_folder.h"
 #include "cli/program.h"
 #include "exchange/weight_sources.h"
+#include "models/folder_config.h"
 #include "models/model.h"
 
 namespace temper::cli {
@@ -71,7 +72,7 @@ int send_adapter(const SendArguments& arguments, exchange::SendOptions options) 
     fail("[{}] does not name the model that it is for; name its folder with --base", arguments.folder);
   options.names = exchange::Names::kPacked;
   const auto folder = checkpoints::ModelFolder::open_adapter(arguments.folder);
-  const WeightTable model = table_of(checkpoints::read_model_config(base), base);
+  const WeightTable model = table_of(models::config_of_folder(base), base);
   const exchange::NotedFolder noted = exchange::note_of(folder, model, arguments.adapter);
   exchange::Sender sender(arguments.socket, model, options);
   sender.begin(arguments.version, noted.note);
@@ -85,7 +86,7 @@ int send(const SendArguments& arguments) {
   if (!arguments.adapter.empty()) return send_adapter(arguments, options);
   if (!arguments.base.empty()) fail("[--base] is of adapters; name yours with --as-adapter");
   const auto folder = checkpoints::ModelFolder::open(arguments.folder);
-  const WeightTable table = table_of(folder.config(), arguments.folder);
+  const WeightTable table = table_of(models::config_of_folder(arguments.folder), arguments.folder);
   exchange::Sender sender(arguments.socket, table, options);
   sender.begin(arguments.version);
   exchange::send_folder(sender, folder, table, options.names);

@@ -26,6 +26,7 @@ LoraPlan plan_of(const WeightTable& base, const checkpoints::AdapterConfig& conf
                  const std::vector<std::string>& tensors, const std::string& where) {
   checkpoints::check_apart(config, base, where);
   LoraPlan plan = plan_lora_of(base, config.lora, tensors, where);
+  checkpoints::check_named(config, plan, where);
   check_products(base, plan, where);
   return plan;
 }

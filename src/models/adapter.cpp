@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoints/adapter_folder.h"
+#include "checkpoints/stop_tokens.h"
+#include "models/folder_config.h"
 
 namespace temper::models {
 namespace {
@@ -50,18 +52,36 @@ std::unique_ptr<layers::Adapter> new_adapter(const Model& model, const LoraConfi
   return adapter;
 }
 
+namespace {
+
+struct ReadAdapter {
+  checkpoints::AdapterConfig written;
+  checkpoints::ModelFolder files;
+  LoraPlan plan;
+};
+
+// All but its numbers.
+ReadAdapter read_adapter(const WeightTable& base, const std::string& folder) {
+  ReadAdapter adapter{
+      checkpoints::read_adapter_config(folder), checkpoints::ModelFolder::open_adapter(folder), {}};
+  checkpoints::check_apart(adapter.written, base, folder);
+  adapter.plan = plan_lora_of(base, adapter.written.lora, adapter.files.names(), folder);
+  checkpoints::check_named(adapter.written, adapter.plan, folder);
+  check_products(base, adapter.plan, folder);
+  checkpoints::check_weights(adapter.files, lora_table(base, adapter.plan));
+  return adapter;
+}
+
+}  // namespace
+
+void check_adapter(const WeightTable& base, const std::string& folder) { read_adapter(base, folder); }
+
 std::unique_ptr<layers::Adapter> load_adapter(const Model& model, const std::string& folder) {
-  const checkpoints::AdapterConfig written = checkpoints::read_adapter_config(folder);
-  const LoraConfig& config = written.lora;
-  const auto files = checkpoints::ModelFolder::open_adapter(folder);
   const layers::ParameterStore& base = model.decoder.parameters();
-  checkpoints::check_apart(written, base.table(), folder);
-  const LoraPlan plan = plan_lora_of(base.table(), config, files.names(), folder);
-  checkpoints::warn_of_strangers(written, plan, folder);
-  check_products(base.table(), plan, folder);
-  checkpoints::check_weights(files, lora_table(base.table(), plan));
+  const auto [written, files, plan] = read_adapter(base.table(), folder);
+  checkpoints::check_agreement(written, plan, folder);
   check_unchanged(plan, files, base);
-  auto adapter = std::make_unique<layers::Adapter>(plan, config, base);
+  auto adapter = std::make_unique<layers::Adapter>(plan, written.lora, base);
   layers::ParameterStore& parameters = adapter->parameters();
   checkpoints::load_rows(files, parameters.table(), parameters.layout(),
                          [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
@@ -85,9 +105,10 @@ void save_adapter(const layers::Adapter& adapter, const std::string& folder, con
 void merge_adapter(const std::string& adapter, const std::string& base, const std::string& output,
                    int64_t max_shard_bytes, checkpoints::MergedForm form) {
   const std::string where = join_path(base, "config.json");
-  const WeightTable table =
-      layers::decoder_weight_table(configure(checkpoints::read_model_config(base), where));
-  checkpoints::merge_adapter(adapter, base, table, output, max_shard_bytes, form);
+  const Json config = config_of_folder(base);
+  const WeightTable table = layers::decoder_weight_table(configure(config, where));
+  checkpoints::merge_adapter(adapter, base, config, table, output, max_shard_bytes, form);
+  checkpoints::add_stop_tokens(output, checkpoints::stop_tokens_of(adapter));
 }
 
 }  // namespace temper::models

@@ -14,6 +14,8 @@ std::unique_ptr<layers::Adapter> new_adapter(const Model& model, const LoraConfi
                                              const std::string& where);
 // One of a folder. Errors: an adapter for another base, or of a kind that Temper has not.
 std::unique_ptr<layers::Adapter> load_adapter(const Model& model, const std::string& folder);
+// Its checks of the folder against the model's table, before any weight is read.
+void check_adapter(const WeightTable& base, const std::string& folder);
 // `base_model`: the folder that the adapter is for, as it will be found.
 // `whole` as of save_model().
 void save_adapter(const layers::Adapter& adapter, const std::string& folder, const std::string& base_model,

@@ -1,5 +1,7 @@
 #include "models/model.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -8,14 +10,17 @@
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/mxfp4.h"
 #include "models/config_reader.h"
+#include "models/folder_config.h"
 #include "ops/report.h"
 
 namespace temper::models {
 namespace {
 
 DType dtype_of_config(const Json& config, const std::string& where) {
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    const Json* value = config.find(key);
+  const Json* const text = config.find("text_config");
+  for (const auto& [of, key] :
+       {std::pair{&config, "dtype"}, {&config, "torch_dtype"}, {text, "dtype"}, {text, "torch_dtype"}}) {
+    const Json* value = of != nullptr && of->is_object() ? of->find(key) : nullptr;
     if (value == nullptr || value->is_null()) continue;
     const auto dtype = value->is_string() ? dtype_from_string(value->as_string()) : std::nullopt;
     if (!dtype || !is_float(*dtype))
@@ -39,6 +44,38 @@ const Family& family_of(ConfigReader& reader, const std::string& where) {
   return *family;
 }
 
+// A configuration in the hands of the family that reads it: of the text of one that also reads pictures.
+class Reading {
+ public:
+  Reading(const Json& config, const std::string& where)
+      : config_(config), top_(config, where), part_(family_of(top_, where).text) {
+    if (part_) text_ = text_config(config, where, *part_);
+    reader_.emplace(part_ ? text_.json : config, part_ ? text_.where : where);
+    family_ = &family_of(*reader_, reader_->where());
+    if (family_->text)
+      reader_->refuse("model_type", "is of a model that reads pictures, expected that of a text");
+  }
+
+  layers::DecoderConfig configure() {
+    layers::DecoderConfig decoder = family_->configure(*reader_);
+    if (part_) decoder.text_names = published_text_names(top_.text("model_type", ""));
+    return decoder;
+  }
+
+  ConfigReader& reader() { return *reader_; }
+  bool has_pictures() const { return part_.has_value(); }
+  std::string text_type() { return reader_->text("model_type", ""); }
+  TextConfig text() { return part_ ? text_ : TextConfig{config_, top_.where()}; }
+
+ private:
+  const Json& config_;
+  ConfigReader top_;
+  std::optional<TextPart> part_;
+  TextConfig text_;
+  std::optional<ConfigReader> reader_;
+  const Family* family_ = nullptr;
+};
+
 }  // namespace
 
 std::vector<std::string> supported_model_types() {
@@ -48,17 +85,30 @@ std::vector<std::string> supported_model_types() {
 }
 
 layers::DecoderConfig configure(const Json& config, const std::string& where, Purpose purpose) {
-  ConfigReader reader(config, where);
-  layers::DecoderConfig architecture = family_of(reader, where).configure(reader);
-  if (purpose == Purpose::kTraining) reader.check_training();
+  Reading reading(config, where);
+  layers::DecoderConfig architecture = reading.configure();
+  if (purpose == Purpose::kTraining) reading.reader().check_training();
   return architecture;
 }
 
+TextConfig text_config_of(const Json& config, const std::string& where) {
+  return Reading(config, where).text();
+}
+
 void report_unused(const Json& config, const std::string& where) {
-  ConfigReader reader(config, where);
-  family_of(reader, where).configure(reader);
+  Reading reading(config, where);
+  reading.configure();
+  const ConfigReader& reader = reading.reader();
   for (const std::string& warning : reader.warnings()) log_warning(warning);
-  const std::vector<std::string> keys = reader.unused();
+  if (reading.has_pictures() && says_tied_differently(config))
+    log_warning(
+        fmt::format("[{}] tie_word_embeddings is {} and text_config.tie_word_embeddings is not: the head is "
+                    "read as a tensor of its own",
+                    where, config.at("tie_word_embeddings").dump()));
+  std::vector<std::string> keys = reader.unused();
+  if (reading.has_pictures())
+    for (const std::string& key : ConfigReader::without_usual(unused_beside_text(config)))
+      keys.push_back(key);
   if (keys.empty()) return;
   log_info(fmt::format("[{}] keys without effect, kept when the model is saved: {}", where, join(keys)));
   for (const std::string& key : keys)
@@ -93,7 +143,7 @@ ops::BoundOps bind_kernels(const Json& config, const std::string& where, const B
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
   const layers::DecoderConfig architecture = configure_built(config, where, options);
   return layers::bind_decoder(architecture, dtype, options.ops.value_or(ops::OpsConfig{}), options.facts,
-                              config.at("model_type").as_string(), options.format, options.ranks.mesh);
+                              Reading(config, where).text_type(), options.format, options.ranks.mesh);
 }
 
 namespace {
@@ -128,10 +178,18 @@ std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
     device = {DeviceType::kCounted, options.facts.hardware == hardware::kCpu ? 0 : 1};
   }
   // In its place from the start: modules know where parameters are.
-  return std::unique_ptr<Model>(
+  std::unique_ptr<Model> model(
       new Model{"", options.gives_values ? config_of_values(config) : config,
                 layers::Decoder(configure_built(config, where, options), dtype, std::move(ops), device,
                                 options.base_dtype, options.ranks)});
+  // Of a new one files are as published.
+  auto& parameters = model->decoder.parameters();
+  const auto& specs = parameters.table().specs();
+  if (std::any_of(specs.begin(), specs.end(), [](const auto& spec) { return spec.transposes_stacked; })) {
+    parameters.set_stacked(true);
+    parameters.set_stacked_transposed(true);
+  }
+  return model;
 }
 
 namespace {
@@ -145,6 +203,27 @@ void report_quantized(const checkpoints::ModelFolder& files, const WeightTable& 
                   files.path(), checkpoints::count_quantized(files, table), files.form()->name()));
 }
 
+void report_kept(const checkpoints::ModelFolder& files, const layers::DecoderConfig& architecture) {
+  const WeightTable table = layers::decoder_weight_table(architecture);
+  std::vector<std::string> kept = checkpoints::kept_names(files, table);
+  if (const std::string code = checkpoints::kept_code(files, table); !code.empty())
+    log_warning(
+        fmt::format("[{}] '{}' belongs to codes of a tower that is quantized: adapters can be trained, but a "
+                    "model cannot be saved from this folder",
+                    files.path(), code));
+  if (architecture.text_names) {
+    const auto of_tower = std::erase_if(kept, [](const std::string& name) { return is_of_tower(name); });
+    log_info(fmt::format(
+        "[{}] text of a model that also reads pictures; {} tensors of the tower are kept as they are",
+        files.path(), of_tower));
+  }
+  if (!kept.empty())
+    log_info(
+        fmt::format("[{}] {} tensors are not part of the model that is computed, '{}' for example; they are "
+                    "written back as they are when the model is saved",
+                    files.path(), kept.size(), kept.front()));
+}
+
 }  // namespace
 
 DType dtype_of_folder(const std::string& folder) {
@@ -155,19 +234,14 @@ DType dtype_of_folder(const std::string& folder) {
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {
   if (!is_directory(folder)) fail("[{}] {}", folder, checkpoints::no_model_folder(folder));
   const std::string where = join_path(folder, "config.json");
-  const Json config = checkpoints::read_model_config(folder);
+  const Json config = config_of_folder(folder);
   // Checked first: what does not fit is reported before memory is taken.
   const layers::DecoderConfig architecture = configure_built(config, where, options);
   const auto files = checkpoints::ModelFolder::open(folder);
   checkpoints::check_weights(files, layers::decoder_weight_table(architecture));
-  if (options.quantize.any()) checkpoints::check_not_quantized(folder);
+  if (options.quantize.any() && !options.quantized_as_read) checkpoints::check_not_quantized(folder);
   report_unused(config, where);
-  if (const auto kept = checkpoints::kept_names(files, layers::decoder_weight_table(architecture));
-      !kept.empty())
-    log_info(
-        fmt::format("[{}] {} tensors are not part of the model that is computed, '{}' for example; they are "
-                    "written back as they are when the model is saved",
-                    folder, kept.size(), kept.front()));
+  report_kept(files, architecture);
   if (checkpoints::holds_mxfp4(files, layers::decoder_weight_table(architecture)))
     log_info(
         fmt::format("[{}] the experts are in MXFP4; they are read as the numbers that this means, and models "
@@ -178,7 +252,9 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   model->folder = folder;
   auto& parameters = model->decoder.parameters();
   parameters.set_stacked(checkpoints::holds_stacked(files, parameters.table()));
+  parameters.set_stacked_transposed(checkpoints::holds_transposed(files, parameters.table()));
   parameters.set_read_dtypes(checkpoints::read_dtypes(files, parameters.table()));
+  if (files.text_names()) parameters.set_text_names(files.text_names());
   int64_t kept = 0;
   const auto take_nf4 = [&](const WeightSpec& spec, int64_t first, const quant::Nf4& matrix) {
     const bool taken = parameters.set_nf4(spec.name, first, matrix);
@@ -198,6 +274,10 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   return model;
 }
 
+Json config_in_files(const Json& config, const layers::DecoderConfig& architecture) {
+  return architecture.text_names ? tied_in_both_places(config, architecture.tied_head) : config;
+}
+
 void save_model(const Model& model, const std::string& folder, const std::string& files_from,
                 const std::function<Tensor(size_t)>& whole) {
   const auto& parameters = model.decoder.parameters();
@@ -213,7 +293,7 @@ void save_model(const Model& model, const std::string& folder, const std::string
         return whole ? whole(static_cast<size_t>(&spec - parameters.table().specs().data()))
                      : parameters.value(spec.name);
       },
-      model.config, options);
+      config_in_files(model.config, model.decoder.config()), options);
 }
 
 }  // namespace temper::models

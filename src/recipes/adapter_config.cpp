@@ -150,8 +150,10 @@ AdapterChoice choose_adapter(const AdapterConfig& adapter, const WeightTable& ba
     fail("[{}from] {} decides which modules are adapted; remove: {}", where_of(adapter), adapter.from,
          join(written));
   const std::string& from = source_of(adapter);
-  AdapterChoice choice{checkpoints::read_adapter_config(from).lora, {}};
+  const checkpoints::AdapterConfig written = checkpoints::read_adapter_config(from);
+  AdapterChoice choice{written.lora, {}};
   choice.plan = plan_lora_of(base, choice.lora, checkpoints::ModelFolder::open_adapter(from).names(), from);
+  checkpoints::check_named(written, choice.plan, from);
   check_products(base, choice.plan, from);
   choice.lora.dropout = adapter.dropout.value_or(choice.lora.dropout);
   check_dropout(choice.plan, choice.lora.dropout, where_of(adapter) + "dropout");

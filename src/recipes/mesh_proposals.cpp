@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "checkpoints/hf_folder.h"
 #include "config/scalars.h"
+#include "models/folder_config.h"
 #include "models/model.h"
 #include "recipes/mesh.h"
 
@@ -95,7 +95,7 @@ std::string proposed_meshes(const RunConfig& config, const Setting& setting, int
 std::string proposed_meshes(const RunConfig& config, int ranks) {
   Setting setting;
   try {
-    setting.model = checkpoints::read_model_config(config.model.path);
+    setting.model = models::config_of_folder(config.model.path);
     setting.facts = detect_hardware(config.device);
   } catch (const Error&) {
     return without_memory(config.parallel, ranks);

@@ -9,6 +9,7 @@
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/quantized_form.h"
 #include "models/export_checks.h"
+#include "models/folder_config.h"
 #include "models/model.h"
 #include "recipes/recipe.h"
 #include "training/calibration.h"
@@ -97,7 +98,7 @@ std::string describe_quantizers(const RunConfig& config) {
     fail("[quantize] has neither a preset nor rules: write quantize: {{preset: FP8_DEFAULT}}, for example");
   const std::string& folder = config.model.path;
   if (!is_directory(folder)) fail("[model.path] '{}' {}", folder, checkpoints::no_model_folder(folder));
-  const Json model = checkpoints::read_model_config(folder);
+  const Json model = models::config_of_folder(folder);
   const layers::DecoderConfig architecture = models::configure(model, join_path(folder, "config.json"));
   checkpoints::check_not_quantized(folder);
   const WeightTable table = layers::decoder_weight_table(architecture);

@@ -8,6 +8,7 @@
 #include "checkpoints/owned_tensors.h"
 #include "collectives/local/local.h"
 #include "data/answers.h"
+#include "models/folder_config.h"
 #include "models/model.h"
 #include "recipes/adapter_config.h"
 #include "recipes/critic.h"
@@ -39,8 +40,7 @@ std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setti
                                             const layers::ModelRanks& ranks) {
   const std::optional<std::string> folder = recipe_of(config).second_model(config);
   if (!folder) return nullptr;
-  const Json model =
-      *folder == config.model.path ? setting.model : Json::parse_file(join_path(*folder, "config.json"));
+  const Json model = *folder == config.model.path ? setting.model : models::config_of_folder(*folder);
   return counted_model(config, model, setting, ranks, true);
 }
 
@@ -101,9 +101,8 @@ struct RehearsedCritic {
   RehearsedCritic(const RunConfig& config, const Setting& setting, const PlannedRanks& ranks) {
     const std::optional<CriticWish> wish = recipe_of(config).critic(config);
     if (!wish) return;
-    const Json model = wish->folder == config.model.path
-                           ? setting.model
-                           : Json::parse_file(join_path(wish->folder, "config.json"));
+    const Json model =
+        wish->folder == config.model.path ? setting.model : models::config_of_folder(wish->folder);
     models::BuildOptions build = own_build_options(config, setting.facts, setting.preferred);
     build.counted = true;
     build.ranks = ranks.groups.model();

@@ -10,6 +10,7 @@
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/weights_sample.h"
 #include "collectives/device_group.h"
+#include "models/folder_config.h"
 #include "ops/resolve.h"
 #include "recipes/mesh.h"
 #include "recipes/origin.h"
@@ -22,7 +23,7 @@ namespace {
 
 Json read_model_config(const std::string& folder) {
   if (!is_directory(folder)) fail("[model.path] '{}' {}", folder, checkpoints::no_model_folder(folder));
-  return checkpoints::read_model_config(folder);
+  return models::config_of_folder(folder);
 }
 
 RunConfig prepared(RunConfig config) {

@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "checkpoints/hf_folder.h"
 #include "checkpoints/placed_tensors.h"
 #include "collectives/launch.h"
+#include "models/folder_config.h"
 #include "models/model.h"
 #include "recipes/layout_trial.h"
 #include "recipes/mesh.h"
@@ -167,9 +167,8 @@ Worst train_beside(const Json& model, const RunConfig& run, DType dtype, collect
 std::string verify_layout(const RunConfig& config, const VerifyOptions& options) {
   const Mesh mesh = mesh_of(config, options.ranks);
   check_recipe(config);
-  check_mesh(mesh, models::configure(checkpoints::read_model_config(config.model.path), config.model.path),
-             config);
-  const Json small = small_copy(checkpoints::read_model_config(config.model.path));
+  check_mesh(mesh, models::configure(models::config_of_folder(config.model.path), config.model.path), config);
+  const Json small = small_copy(models::config_of_folder(config.model.path));
   set_num_threads(std::max(1, num_threads() / options.ranks));  // ranks share the cores
   const Course expected = train_alone(small, config, options);
   std::mutex mutex;

@@ -147,7 +147,7 @@ TEST_P(AdapterParity, MergesBitByBit) {
   const TemporaryDirectory folder;
   const WeightTable& table = model_->decoder.parameters().table();
   const std::string one = folder / "one", sharded = folder / "sharded", again = folder / "again";
-  checkpoints::merge_adapter(folder_, base_, table, one, 1 << 30);
+  checkpoints::merge_adapter(folder_, base_, model_->config, table, one, 1 << 30);
   const SafetensorsFile merged(join_path(one, "model.safetensors"));
   int compared = 0;
   for (const auto& entry : golden_->entries()) {
@@ -162,7 +162,7 @@ TEST_P(AdapterParity, MergesBitByBit) {
   checkpoints::save_model(
       sharded, table, [&](const WeightSpec& spec) { return parameters.at(spec.name).value; }, model_->config,
       options);
-  checkpoints::merge_adapter(folder_, sharded, table, again, 100'000);
+  checkpoints::merge_adapter(folder_, sharded, model_->config, table, again, 100'000);
   const auto files = checkpoints::ModelFolder::open(again);
   EXPECT_TRUE(exists(join_path(again, "model.safetensors.index.json")));
   for (const std::string& name : files.names())

@@ -9,11 +9,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoints/hf_folder.h"
 #include "checkpoints/safetensors.h"
 #include "collectives/at_root.h"
 #include "collectives/local/local.h"
 #include "models/architecture.h"
+#include "models/folder_config.h"
 #include "recipes/preference/preference_keys.h"
 #include "templates/chat.h"
 #include "training/gather_rows.h"
@@ -62,7 +62,7 @@ const std::string kArchitecture = "the reference model's ";  // before each key
 
 Json keys_of_architecture(const std::string& model_folder) {
   const std::string file = join_path(model_folder, "config.json");
-  const Json config = checkpoints::read_model_config(model_folder);
+  const Json config = models::config_of_folder(model_folder);
   return models::architecture_json(config.at("model_type").as_string(), models::configure(config, file));
 }
 

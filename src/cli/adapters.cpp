@@ -6,14 +6,12 @@
 #include "base/files.h"
 #include "base/home.h"
 #include "base/text.h"
+#include "checkpoints/stop_tokens.h"
 #include "checkpoints/weights_sample.h"
+#include "models/folder_config.h"
 
 namespace temper::cli {
 namespace {
-
-struct Given {
-  std::string name, folder;
-};
 
 // An adapter of ours lies in NAME/adapter: that is what it is called.
 std::string name_of(std::string folder) {
@@ -22,7 +20,7 @@ std::string name_of(std::string folder) {
   return last == "adapter" && !above.empty() ? above : last;
 }
 
-Given parse(const std::string& text) {
+Adapters::Given parse_one(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals != std::string::npos && !is_directory(text))
     return {text.substr(0, equals), expand_home(text.substr(equals + 1))};  // no shell does it there
@@ -32,25 +30,48 @@ Given parse(const std::string& text) {
 
 }  // namespace
 
-Adapters::Adapters(const models::Model& model, const std::vector<std::string>& given) {
+std::vector<Adapters::Given> Adapters::parse(const std::vector<std::string>& given) {
+  std::vector<Given> all;
   for (const std::string& text : given) {
-    const auto [name, folder] = parse(text);
-    const bool taken = std::any_of(all_.begin(), all_.end(), [&](const Named& a) { return a.name == name; });
+    const auto [name, folder] = parse_one(text);
+    const bool taken = std::any_of(all.begin(), all.end(), [&](const Given& a) { return a.name == name; });
     if (name.empty() || taken)
       fail("[--adapter] {}; give it another: NAME={}",
            taken ? fmt::format("two adapters are called '{}'", name) : "an adapter has no name", folder);
+    all.push_back({name, text == kNone ? "" : folder});
+  }
+  return all;
+}
+
+void Adapters::check(const std::string& model_folder, const std::vector<std::string>& given) {
+  if (given.empty() || !is_directory(model_folder)) return;
+  const WeightTable table = layers::decoder_weight_table(
+      models::configure(models::config_of_folder(model_folder), join_path(model_folder, "config.json")));
+  for (const auto& [name, folder] : parse(given))
+    if (!folder.empty() && folder != kAwaited) models::check_adapter(table, folder);
+}
+
+Adapters::Adapters(const models::Model& model, const std::vector<std::string>& given) {
+  for (const auto& [name, folder] : parse(given)) {
     Named& added = all_.emplace_back(Named{name, nullptr, folder == kAwaited});
-    if (text == kNone || added.awaited) continue;
+    if (folder.empty() || added.awaited) continue;
     added.adapter = models::load_adapter(model, folder);
     added.weights = checkpoints::sample_of_weights(folder);
+    added.stop_ids = checkpoints::stop_tokens_of(folder);
   }
   if (all_.empty()) all_.push_back({kNone, nullptr});
 }
 
-const layers::Adapter* Adapters::find(const std::string& name) const {
+rollout::GenerateOptions Adapters::Named::apply(rollout::GenerateOptions options) const {
+  options.adapter = adapter.get();
+  options.stop_ids.insert(options.stop_ids.end(), stop_ids.begin(), stop_ids.end());
+  return options;
+}
+
+const Adapters::Named& Adapters::find(const std::string& name) const {
   for (const Named& named : all_)
-    if (named.name == name) return named.adapter.get();
-  if (name == kNone) return nullptr;
+    if (named.name == name) return named;
+  if (name == kNone) return none_;
   fail("no adapter is called '{}'; there are {}", name, names());
 }
 

@@ -30,13 +30,14 @@ namespace {
 
 struct BatchArguments {
   std::string model, rows, out, weights_from, weights_mode, quantize;
-  std::vector<std::string> adapters, stops;
+  std::vector<std::string> adapters;
   int64_t samples = 1, batch = 32;
   bool batch_invariant = false;
   SamplingArguments sampling;
 };
 
 std::unique_ptr<models::Model> load(const BatchArguments& arguments) {
+  Adapters::check(arguments.model, arguments.adapters);
   layers::QuantizeOptions quantize;
   if (!arguments.quantize.empty()) quantize = quantize_of_run(arguments.quantize);
   auto model = arguments.batch_invariant
@@ -120,37 +121,34 @@ class Batch {
   // A row as requests read it.
   struct Prompt {
     std::vector<int32_t> ids;
-    const layers::Adapter* adapter;
+    const Adapters::Named* adapter;
     std::string key;
   };
 
   Prompt prompt_of(const Json& row) const {
     const Json* name = row.is_object() ? row.find("adapter") : nullptr;
     if (name != nullptr && !name->is_string()) fail("adapter must be a string, found {}", name->kind_name());
-    const Adapters::Named& first = adapters_.all().front();
-    Prompt prompt{encoder_.prompt_of(row),
-                  name != nullptr ? adapters_.find(name->as_string()) : first.adapter.get(),
-                  {}};
+    const Adapters::Named& adapter =
+        name != nullptr ? adapters_.find(name->as_string()) : adapters_.all().front();
+    Prompt prompt{encoder_.prompt_of(row), &adapter, {}};
     if (prompt.ids.empty()) fail("the prompt has no tokens");
     if (std::ssize(prompt.ids) >= model_->decoder.config().max_positions)
       fail("the prompt has {} tokens; the model's context is {}", prompt.ids.size(),
            model_->decoder.config().max_positions);
     const ops::SamplingOptions& s = options_.sampling;
-    Json::Array stops(arguments_.stops.begin(), arguments_.stops.end());
+    const std::vector<std::string>& stops = arguments_.sampling.stops;
     Json::Object asked{{"weights", weights_},
-                       {"adapter", name != nullptr ? name->as_string() : first.name},
+                       {"adapter", adapter.name},
                        {"temperature", s.temperature},
                        {"top_k", s.top_k},
                        {"top_p", s.top_p},
                        {"repetition_penalty", s.repetition_penalty},
                        {"seed", static_cast<int64_t>(s.seed)},
                        {"max_new_tokens", options_.max_new_tokens},
-                       {"stop", stops}};
+                       {"stop", Json::Array(stops.begin(), stops.end())}};
     if (!rounding_.empty()) asked.emplace_back("quantize", rounding_);
     if (s.min_p > 0) asked.emplace_back("min_p", s.min_p);  // files of before have keys without it
-    for (const Adapters::Named& each : adapters_.all())
-      if (prompt.adapter != nullptr && each.adapter.get() == prompt.adapter)
-        asked.emplace_back("adapter_weights", each.weights);
+    if (adapter.adapter != nullptr) asked.emplace_back("adapter_weights", adapter.weights);
     const std::string settings = Json(asked).dump();
     Hasher hasher;
     hasher.update(settings.data(), settings.size());
@@ -195,8 +193,13 @@ class Batch {
     const Prompt prompt = prompt_of(source_.row(row));
     for (int64_t sample = 0; sample < arguments_.samples; ++sample) {
       if (file_.has(row, sample, prompt.key)) continue;
-      rollout::Request request{prompt.ids,        options_.sampling, options_.max_new_tokens,
-                               options_.stop_ids, arguments_.stops,  prompt.adapter};
+      rollout::GenerateOptions own = prompt.adapter->apply(options_);
+      rollout::Request request{.prompt = prompt.ids,
+                               .sampling = own.sampling,
+                               .max_new_tokens = own.max_new_tokens,
+                               .stop_ids = std::move(own.stop_ids),
+                               .stop_strings = arguments_.sampling.stops,
+                               .adapter = own.adapter};
       const auto words = Random(options_.sampling.seed, RandomPurpose::kSampling, static_cast<uint64_t>(row))
                              .words(static_cast<uint64_t>(sample));
       request.sampling.seed = uint64_t{words[0]} << 32 | words[1];
@@ -207,12 +210,11 @@ class Batch {
   void write(const rollout::Completion& answer) {
     const auto asked = asked_.extract(answer.id).mapped();
     if (answer.finish == rollout::Finish::kFailed) return report(asked.row, answer.error);
-    const std::string text = rollout::said_text(answer, text_.tokenizer, !arguments_.stops.empty(), false);
     Json::Array tokens, log_probs, kept;
     for (const int32_t id : answer.ids) tokens.emplace_back(int64_t{id});
     for (const float each : answer.log_probs) log_probs.emplace_back(double{each});
     for (const float each : answer.kept) kept.emplace_back(double{each});
-    Json::Object line{{"text", text},
+    Json::Object line{{"text", answer.text},
                       {"finish", rollout::name_of(answer.finish)},
                       {"ids", tokens},
                       {"log_probs", log_probs}};
@@ -295,8 +297,6 @@ int batch(const BatchArguments& arguments) {
   if (arguments.out.empty()) fail("[batch] --out is missing; name the file for the answers");
   if (arguments.samples < 1) fail("[--samples] {} is out of range; expected 1 or more", arguments.samples);
   if (arguments.batch < 1) fail("[--batch] {} is out of range; expected 1 or more", arguments.batch);
-  if (std::find(arguments.stops.begin(), arguments.stops.end(), "") != arguments.stops.end())
-    fail("[--stop] is empty, which would end every answer at its first token; leave it out");
   check_weights_from(arguments);
   return Batch(arguments).run();
 }
@@ -311,7 +311,6 @@ void add_batch(Program& program) {
     options.option("--out", arguments->out, "The file for the answers; it is continued.");
     options.option("--samples", arguments->samples, "Answers to each row. Omitted: 1.");
     options.option("--adapter", arguments->adapters, Adapters::kHelp);
-    options.option("--stop", arguments->stops, "A text that ends an answer; may be repeated.");
     options.option("--batch", arguments->batch, "Answers at once, at most. Omitted: 32.");
     options.flag("--batch-invariant", arguments->batch_invariant,
                  "Answers do not depend on --batch, to the last bit.");

@@ -9,6 +9,7 @@
 #include "cli/adapters.h"
 #include "cli/program.h"
 #include "cli/sampling.h"
+#include "cli/streamed_answer.h"
 #include "rollout/text_model.h"
 #include "training/signals.h"
 
@@ -24,14 +25,18 @@ struct ChatArguments {
 
 class Conversation {
  public:
-  Conversation(const models::Model& model, const rollout::TextFiles& text,
-               const rollout::GenerateOptions& options, const std::string& system)
-      : text_(text), options_(options), system_(system), generator_(model.decoder) {
+  Conversation(const models::Model& model, const rollout::TextFiles& text, const SamplingArguments& sampling,
+               const std::string& system)
+      : text_(text),
+        options_(sampling.apply(text.generation)),
+        stops_(sampling.stops),
+        system_(system),
+        generator_(model.decoder) {
     clear();
   }
 
   // What answers from now on; the conversation continues.
-  void use(const layers::Adapter* adapter) { options_.adapter = adapter; }
+  void use(const Adapters::Named& adapter) { adapter_ = &adapter; }
 
   void clear() {
     messages_.clear();
@@ -53,24 +58,18 @@ class Conversation {
   rollout::Generation answer(const std::string& line) {
     messages_.push_back(Json::Object{{"role", "user"}, {"content", line}});
     const std::vector<int32_t> prompt = text_.encode_prompt(text_.chat_prompt(messages_), false);
-    tokenizers::StreamDecoder stream(text_.tokenizer);
-    const auto print = [](const std::string& piece) {
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
-      std::fflush(stdout);
-    };
     // Ctrl-C ends the answer, not the conversation.
     const training::StopSignals signals;
-    const rollout::Generation result = generator_.generate(prompt, options_, [&](int32_t id) {
-      print(stream.push(id));
-      return !signals.requested();
-    });
-    print(stream.finish() + "\n");
-    messages_.push_back(Json::Object{{"role", "assistant"}, {"content", stream.text()}});
-    return result;
+    StreamedAnswer said = stream_answer(generator_, text_.tokenizer, prompt, adapter_->apply(options_),
+                                        stops_, [&] { return !signals.requested(); });
+    messages_.push_back(Json::Object{{"role", "assistant"}, {"content", std::move(said.text)}});
+    return std::move(said.generation);
   }
 
   const rollout::TextFiles& text_;
   rollout::GenerateOptions options_;
+  std::vector<std::string> stops_;
+  const Adapters::Named* adapter_ = nullptr;
   std::string system_;
   rollout::Generator generator_;
   Json::Array messages_;
@@ -86,12 +85,13 @@ void choose_adapter(const std::string& line, const Adapters& adapters, Conversat
 }
 
 int chat(const ChatArguments& arguments) {
+  Adapters::check(arguments.model, arguments.adapters);
   const auto model = load_for_inference(arguments.model, arguments.sampling);
   const Adapters adapters(*model, arguments.adapters);
   const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
   if (!text.chat) text.chat_prompt({});  // says what is missing
-  Conversation conversation(*model, text, arguments.sampling.apply(text.generation), arguments.system);
-  conversation.use(adapters.all().front().adapter.get());
+  Conversation conversation(*model, text, arguments.sampling, arguments.system);
+  conversation.use(adapters.all().front());
   const bool terminal = isatty(STDIN_FILENO) != 0;
   const char* help =
       "Type a message; /clear starts anew, /adapter NAME lets another adapter answer, Ctrl-C stops an "

@@ -52,6 +52,7 @@ Loaded load(const CompareArguments& arguments, bool batch_invariant) {
   like_batch.dtype = arguments.dtype;
   like_batch.base_dtype = arguments.base_dtype;
   like_batch.device = arguments.device;
+  Adapters::check(arguments.model, arguments.adapters);
   auto model = batch_invariant ? load_batch_invariant(arguments.model, like_batch)
                                : load_for_inference(arguments.model, like_batch);
   Adapters adapters(*model, arguments.adapters);

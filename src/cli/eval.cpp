@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "cli/adapters.h"
 #include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
@@ -16,15 +17,20 @@ constexpr const char* kEvalUsage =
     R"(Print loss and perplexity of a model on data, and of another one beside it.
 
   temper eval --model.path MODEL --data.eval held_out.jsonl
+  temper eval --model.path MODEL --data.eval held_out.jsonl --adapter FOLDER
   temper eval RUN.yaml [--KEY VALUE ...] --beside OTHER_MODEL
 
-  --beside FOLDER  another model on the same data, for example one that was
-                   exported
+  --adapter FOLDER  the model with this adapter: FOLDER, NAME=FOLDER, or none
+                    for the model alone; may be repeated
+  --beside FOLDER   another model on the same data, for example one that was
+                    exported
   --help all, --help KEY   every key of RUN.yaml, or one (--help data.eval)
 
 The rows are those of data.eval, or what data.eval_fraction holds out, or else
-those of data.train. Models are read as they are: quantize is ignored, and the
-codes of quantized folders count as the numbers that they mean.
+those of data.train. The adapters of a RUN.yaml are read from the run's folder, as
+training left them, each with its own rows. Models are read as they are:
+quantize is ignored, and the codes of quantized folders count as the numbers
+that they mean.
 )";
 
 int evaluate(const std::vector<std::string>& arguments) {
@@ -34,19 +40,24 @@ int evaluate(const std::vector<std::string>& arguments) {
   }
   if (show_help(arguments, kEvalUsage)) return 0;
   RunArguments parsed = parse_run_arguments(arguments, {});
-  const std::optional<std::string> beside = parsed.take("--beside");
+  const std::string beside = parsed.take("--beside").value_or("");
+  const std::vector<Adapters::Given> given = Adapters::parse(parsed.take_all("--adapter"));
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   parsed.load(schema);
+  std::vector<recipes::EvaluatedAdapter> adapters;
+  if (!given.empty()) config.adapters.clear();
+  for (const auto& [name, folder] : given) {
+    adapters.push_back({name, folder});
+    if (!folder.empty()) config.adapters.push_back({.name = name, .from = folder});
+  }
   recipes::check_recipe(config);
-  std::vector<std::string> folders{config.model.path};
-  if (beside) folders.push_back(*beside);
-  const std::vector<recipes::Evaluation> all = recipes::evaluate_models(config, folders);
+  const std::vector<recipes::Evaluation> all = recipes::evaluate_models(config, adapters, beside);
   size_t width = 5;
-  for (const recipes::Evaluation& each : all) width = std::max(width, each.folder.size());
+  for (const recipes::Evaluation& each : all) width = std::max(width, each.name.size());
   std::printf("%-*s  %10s  %9s  %10s\n", static_cast<int>(width), "model", "tokens", "loss", "perplexity");
   for (const recipes::Evaluation& each : all)
-    std::printf("%-*s  %10lld  %9.6f  %10.6g\n", static_cast<int>(width), each.folder.c_str(),
+    std::printf("%-*s  %10lld  %9.6f  %10.6g\n", static_cast<int>(width), each.name.c_str(),
                 static_cast<long long>(each.target_tokens), each.loss, each.perplexity());
   return 0;
 }

@@ -8,6 +8,7 @@
 #include "cli/adapters.h"
 #include "cli/program.h"
 #include "cli/sampling.h"
+#include "cli/streamed_answer.h"
 #include "rollout/text_model.h"
 
 namespace temper::cli {
@@ -32,35 +33,20 @@ std::string prompt_of(const GenerateArguments& arguments, const rollout::TextFil
   return text.chat_prompt(messages);
 }
 
-// Streams the answer to standard output.
-rollout::Generation answer(rollout::Generator& generator, const rollout::TextFiles& text,
-                           const std::vector<int32_t>& ids, const rollout::GenerateOptions& options) {
-  tokenizers::StreamDecoder stream(text.tokenizer);
-  const auto print = [](const std::string& piece) {
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
-    std::fflush(stdout);
-  };
-  rollout::Generation result = generator.generate(ids, options, [&](int32_t id) {
-    print(stream.push(id));
-    return true;
-  });
-  print(stream.finish() + "\n");
-  return result;
-}
-
 int generate(const GenerateArguments& arguments) {
+  Adapters::check(arguments.model, arguments.adapters);
   const auto model = load_for_inference(arguments.model, arguments.sampling);
   const Adapters adapters(*model, arguments.adapters);
   const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
-  rollout::GenerateOptions options = arguments.sampling.apply(text.generation);
+  const rollout::GenerateOptions options = arguments.sampling.apply(text.generation);
   const bool plain = arguments.raw || !text.chat;
   const std::vector<int32_t> ids = text.encode_prompt(prompt_of(arguments, text), plain);
   rollout::Generator generator(model->decoder);
   for (const Adapters::Named& each : adapters.all()) {
     if (adapters.all().size() > 1) std::printf("[%s]\n", each.name.c_str());
-    options.adapter = each.adapter.get();
-    const rollout::Generation result = answer(generator, text, ids, options);
-    if (!arguments.quiet) log_info(describe(result));
+    const StreamedAnswer answer =
+        stream_answer(generator, text.tokenizer, ids, each.apply(options), arguments.sampling.stops);
+    if (!arguments.quiet) log_info(describe(answer.generation));
   }
   return 0;
 }

@@ -31,7 +31,13 @@ void refuse_mistyped(const std::string& argument, const std::vector<std::string>
 bool RunArguments::has(const std::string& flag) const { return contains(chosen, flag); }
 
 std::optional<std::string> RunArguments::take(const std::string& name) {
-  std::optional<std::string> value;
+  const std::vector<std::string> values = take_all(name);
+  if (values.size() > 1) fail("[command line] flag {} is given twice; give it once", name);
+  return values.empty() ? std::nullopt : std::optional(values.front());
+}
+
+std::vector<std::string> RunArguments::take_all(const std::string& name) {
+  std::vector<std::string> values;
   for (size_t i = 0; i < flags.size();) {
     const bool joined = flags[i].starts_with(name + "=");
     if (!joined && flags[i] != name) {
@@ -40,12 +46,11 @@ std::optional<std::string> RunArguments::take(const std::string& name) {
       continue;
     }
     if (!joined && i + 1 == flags.size()) fail("[command line] flag {} has no value", name);
-    if (value) fail("[command line] flag {} is given twice; give it once", name);
-    value = joined ? flags[i].substr(name.size() + 1) : flags[i + 1];
+    values.push_back(joined ? flags[i].substr(name.size() + 1) : flags[i + 1]);
     const auto begin = flags.begin() + static_cast<std::ptrdiff_t>(i);
     flags.erase(begin, begin + (joined ? 1 : 2));
   }
-  return value;
+  return values;
 }
 
 void RunArguments::load(config::Schema& schema) const {

@@ -17,6 +17,7 @@ struct RunArguments {
   bool has(const std::string& flag) const;
   // Takes the command's own "--name VALUE" or "--name=VALUE" out of `flags`; nothing where it is not there.
   std::optional<std::string> take(const std::string& name);
+  std::vector<std::string> take_all(const std::string& name);  // that may be given several times
   // Fills the configuration from the file and the flags; a data file or a folder in the file's place is an
   // Error that names the key for it.
   void load(config::Schema& schema) const;

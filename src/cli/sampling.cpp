@@ -1,5 +1,7 @@
 #include "cli/sampling.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/threads.h"
 
@@ -12,6 +14,7 @@ void SamplingArguments::declare(Options& options) {
   options.option("--min-p", min_p, "Leave out tokens below X times the likeliest one.");
   options.option("--repetition-penalty", repetition_penalty, "Above 1 makes tokens seen before less likely.");
   options.option("-n,--max-new-tokens", max_new_tokens, "Stop after N new tokens.");
+  options.option("--stop", stops, "A text or special token that ends an answer; repeatable.");
   options.option("--seed", seed, "The seed of the random numbers. Omitted: 0.");
   options.flag("--greedy", greedy, "Always take the likeliest token.");
   options.option("--threads", threads, "Compute with N threads. Omitted: one per core.");
@@ -26,6 +29,8 @@ rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions optio
     if (!(value >= lowest && value <= highest))
       fail("[{}] {} is out of range; expected {} to {}", name, value, lowest, highest);
   };
+  if (std::find(stops.begin(), stops.end(), "") != stops.end())
+    fail("[--stop] is empty, which would end every answer at its first token; leave it out");
   if (temperature) options.sampling.temperature = *temperature;
   // Asking for sampling implies a temperature.
   else if ((top_k || top_p || min_p) && options.sampling.temperature == 0)

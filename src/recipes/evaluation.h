@@ -16,14 +16,22 @@ std::string eval_key_without_effect(const RunConfig& config);
 // How well a model predicts the targets of data.eval, of what data.eval_fraction holds out, or, where there
 // is neither, of data.train.
 struct Evaluation {
-  std::string folder;
+  std::string name;  // the model's folder, or the adapter's name
   int64_t target_tokens = 0;
   double loss = 0;  // mean of -log p over the target tokens
   double perplexity() const;
 };
 
-// Of each of the folders in turn, with the run's data, dtype, device and kernels. The weights are read as
-// they are: quantize has no part in it. An Error for runs with adapters, and where no row is kept.
-std::vector<Evaluation> evaluate_models(RunConfig config, const std::vector<std::string>& folders);
+struct EvaluatedAdapter {
+  std::string name, folder;  // folder "": the model alone
+};
+
+// Of the run's model with each of `adapters`. Where none are given: of each of the run's adapters as training
+// left it in the run's folder, on its own data, or of the model, where the run has no adapters. And of the
+// model `beside` (unless ""), on the same data. With the run's dtype, device and kernels. The weights are
+// read as they are: quantize has no part in it. An Error where no row is kept, and for an adapter that is not
+// there.
+std::vector<Evaluation> evaluate_models(RunConfig config, const std::vector<EvaluatedAdapter>& adapters,
+                                        const std::string& beside);
 
 }  // namespace temper::recipes

@@ -55,7 +55,8 @@ std::vector<data::Question> shared(collectives::Group& ranks,
 }  // namespace
 
 std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& config,
-                                     const data::Mixture& rows, const layers::Adapter* adapter) {
+                                     const data::Mixture& rows, const layers::Adapter* adapter,
+                                     std::optional<int32_t> ending) {
   const bool together = setup.model->decoder.ranks().meet();
   const std::vector<data::Question> questions = shared(together ? setup.ranks : collectives::alone(), [&] {
     return questions_of(rows, config.eval.exact_match, config.data.on_bad_row);
@@ -68,6 +69,7 @@ std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& con
   options.max_new_tokens = config.eval.max_new_tokens;
   options.adapter = adapter;
   options.stop_ids = setup.text.generation.stop_ids;
+  if (ending) options.stop_ids.push_back(*ending);
   const layers::Decoder& decoder = setup.model->decoder;
   decoder.prepare_positions(std::min(longest + options.max_new_tokens, decoder.config().max_positions));
   const auto answer = [&](rollout::Generator& generator, int64_t i) {

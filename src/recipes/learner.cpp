@@ -18,6 +18,8 @@
 #include "recipes/loaded_batches.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/replicas.h"
+#include "recipes/rollout_memory.h"
+#include "recipes/taught_ending.h"
 #include "training/gather_rows.h"
 
 namespace temper::recipes {
@@ -111,6 +113,9 @@ void Learner::make_trainer() {
 
 void Learner::start() {
   const Recipe& recipe = recipe_of(config_);
+  std::optional<RolloutWish> rollouts;
+  if (recipe.rollouts != nullptr) rollouts = recipe.rollouts(config_);
+  ending_ = taught_ending(data_.train, setup_->text, rollouts ? &*rollouts : nullptr);
   if (const auto wish = recipe.critic(config_)) held_updates_ = wish->warmup_updates;
   if (recipe.batches != nullptr) {
     batches_ = recipe.batches({*setup_, config_, data_, files_, adapter_.get()});
@@ -226,7 +231,7 @@ void Learner::check_replicas() const {
 void Learner::ask(const char* when, double& result) {
   const double start = seconds_now();
   const auto answer = [&] {
-    answers_ = answer_questions(*setup_, config_, *data_.eval, adapter_.get());
+    answers_ = answer_questions(*setup_, config_, *data_.eval, adapter_.get(), ending_);
     result = accuracy(answers_);
   };
   setup_->model->decoder.ranks().meet() ? answer()

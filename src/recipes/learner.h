@@ -197,6 +197,7 @@ class Learner {
   std::vector<data::PackedRow> eval_rows_;
   std::vector<Answer> answers_;
   mutable std::optional<int64_t> estimated_steps_;
+  std::optional<int32_t> ending_;  // of what is taught, that generation does not stop at (taught_ending.h)
   std::unique_ptr<BatchSource> batches_;
   std::unique_ptr<reports::MetricsWriter> metrics_;
   std::unique_ptr<reports::TensorBoardWriter> events_;

@@ -1,15 +1,18 @@
 // What a learner leaves at the end: the model or adapter, a summary, a curve, what is said.
 #include <algorithm>
+#include <cmath>
 
+#include "base/build.h"
+#include "base/date.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/placed_tensors.h"
+#include "checkpoints/stop_tokens.h"
 #include "collectives/at_root.h"
 #include "models/adapter.h"
 #include "recipes/critic.h"
 #include "recipes/learner.h"
-#include "reports/plot.h"
 
 namespace temper::recipes {
 
@@ -18,6 +21,11 @@ void Learner::save_result(const std::string& folder, const Whole& whole) const {
     models::save_adapter(*adapter_, folder, config_.model.path, whole);
   else
     models::save_model(*setup_->model, folder, config_.model.path, whole);
+  if (ending_) {
+    std::vector<int32_t> stops = setup_->text.generation.stop_ids;
+    stops.push_back(*ending_);
+    checkpoints::add_stop_tokens(folder, stops);
+  }
   // What was learnt is of use with the template it was learnt with, and no other for rows with tools.
   if (config_.data.chat_template.empty()) return;
   write_file(join_path(folder, "chat_template.jinja"), setup_->text.chat->text);
@@ -59,8 +67,9 @@ void Learner::write_result(const Whole& whole) {
   if (was_finished_) prune();  // where the process that finished was killed before it did
   metrics_->close();
   events_->close();
-  draw_curve();
-  write_file(files_.summary(), summary().dump(2) + "\n");
+  const RunCurves curves(files_.metrics());
+  curves.draw(files_.curve(), file_name(files_.folder));
+  write_file(files_.summary(), summary(curves).dump(2) + "\n");
   for (size_t i = 0; i < std::min<size_t>(answers_.size(), 3); ++i)
     log(fmt::format("  question: {}\n  answer:   {}{}", answers_[i].question, answers_[i].found,
                     answers_[i].correct() ? "" : fmt::format("   (expected {})", answers_[i].expected)));
@@ -70,53 +79,57 @@ void Learner::write_result(const Whole& whole) {
           ? fmt::format("diverged in step {}; {}", state_.step,
                         saved_step_ > 0 ? fmt::format("step {} is saved in {}", saved_step_, files_.states())
                                         : "none before it was saved")
-          : fmt::format("{} {} steps in {}: {}{}",
+          : fmt::format("{} {} steps in {}, loss {:.4f}: {}{}",
                         was_finished_ ? "this run is finished: it trained" : "trained", state_.step,
-                        format_duration(state_.train_seconds), result,
+                        format_duration(state_.train_seconds), state_.last_loss, result,
                         was_finished_ ? ". For more, set train.steps or train.epochs higher; for a new run, "
                                         "choose another output"
                                       : ""));
+  if (!diverged_) say_where_the_best_is();
 }
 
-Json Learner::summary() const {
-  const auto known = [](double value) { return value < 0 ? Json() : Json(value); };
+// The result is what the last update made.
+void Learner::say_where_the_best_is() const {
+  if (state_.best_step < 0 || state_.best_step == state_.step) return;
+  const bool rewards = recipe_of(config_).rollouts != nullptr;
+  log(fmt::format("step {} had the best evaluation ({} {:.4f}): that {} is in {}", state_.best_step,
+                  rewards ? "reward" : "loss", rewards ? -state_.best_loss : state_.best_loss,
+                  is_adapter() ? "adapter" : "model", files_.best()));
+}
+
+Json Learner::summary(const RunCurves& curves) const {
+  const auto known = [](double value) { return value < 0 ? Json() : Json(with_six_digits(value)); };
+  const bool rewards = recipe_of(config_).rollouts != nullptr;
+  const Json eval_loss = rewards || state_.best_step < 0 ? Json() : Json(with_six_digits(state_.best_loss));
   Json::Object values{
       {"steps", state_.step},
-      {"loss", state_.last_loss},
-      {"eval_loss", known(state_.best_loss)},
+      {"loss", with_six_digits(state_.last_loss)},
+      {"eval_loss", eval_loss},
       {"best_step", state_.best_step < 0 ? Json() : Json(state_.best_step)},
-      {"accuracy_before", known(state_.accuracy_before)},
-      {"accuracy_after", known(accuracy_after_)},
-      {"train_seconds", state_.train_seconds},
+      {"exact_match_before", known(state_.accuracy_before)},
+      {"exact_match_after", known(accuracy_after_)},
+      {"started", state_.started.empty() ? Json() : Json(state_.started)},
+      {"finished", utc_now()},
+      {"train_seconds", with_six_digits(state_.train_seconds)},
       {"tokens", state_.tokens},
       {"tokens_per_second",
-       state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds : 0.0},
+       with_six_digits(state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds
+                                                : 0.0)},
       {"data", batches_->counts()},
-      {"data_wait_seconds", batches_->seconds_waited()},
+      {"data_wait_seconds", with_six_digits(batches_->seconds_waited())},
       {"device", to_string(setup_->facts.device)},
       {"device_name", setup_->facts.name},
-      {"peak_memory_bytes", setup_->peak_memory()}};
+      {"peak_memory_bytes", setup_->peak_memory()},
+      {"version", version()},
+      {"commit", commit().empty() ? Json() : Json(commit())}};
+  if (!objective_ && eval_loss.is_number())
+    values.emplace_back("eval_perplexity", with_six_digits(std::exp(state_.best_loss)));
+  for (const char* const name : {"reward", "eval_reward"})
+    if (Json span = curves.span_of(name); !span.is_null()) values.emplace_back(name, std::move(span));
   if (!stop_reason_.empty()) values.emplace_back("stopped", stop_reason_);
   if (!diverged_)
     values.emplace_back(is_adapter() ? "adapter" : "model", is_adapter() ? files_.adapter() : files_.model());
   return values;
-}
-
-void Learner::draw_curve() const {
-  reports::LossSeries train{"training loss", {}, reports::LossSeries::Style::kTrain};
-  reports::LossSeries eval{"evaluation loss", {}, reports::LossSeries::Style::kEval};
-  const std::string text = read_file(files_.metrics());
-  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const Json line = Json::parse(std::string_view(text).substr(begin, end - begin), files_.metrics());
-    const double step = line.at("step").as_double();
-    if (const Json* loss = line.find("loss"); loss != nullptr && loss->is_number())
-      train.points.push_back({step, loss->as_double()});
-    if (const Json* loss = line.find("eval_loss"); loss != nullptr && loss->is_number())
-      eval.points.push_back({step, loss->as_double()});
-  }
-  std::vector<reports::LossSeries> series{train};
-  if (!eval.points.empty()) series.push_back(eval);
-  reports::write_loss_curve(files_.curve(), file_name(files_.folder), series);
 }
 
 }  // namespace temper::recipes

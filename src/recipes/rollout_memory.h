@@ -20,6 +20,7 @@ struct RolloutWish {
   int64_t longest = 0;                 // tokens of a request, with its answer
   std::vector<training::UpdateState> asleep = {};
   std::optional<RolloutDegrees> degrees = {};  // absent: those of training, whose weights they use
+  std::vector<std::string> stop_strings = {};  // that end answers, besides the model's stop tokens
 };
 
 // What a rollout has in use at most, beside what stays of training.

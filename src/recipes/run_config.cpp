@@ -195,9 +195,8 @@ void describe(config::Schema& s, ScheduleConfig& c) {
   s.field("warmup_steps", c.warmup_steps,
           "The number of updates in which the learning rate rises linearly to its peak.")
       .at_least(0);
-  s.field(
-       "final_fraction", c.final_fraction,
-       "The learning rate of the last update, as a fraction of the peak; at 0 the last update still has one.")
+  s.field("final_fraction", c.final_fraction,
+          "The learning rate of the last update, as a fraction of the peak; a fall to 0 ends just after it.")
       .at_least(0)
       .at_most(1);
 }

@@ -104,7 +104,10 @@ int64_t Engine::add(Request request) {
         length, request.max_new_tokens, most, room);
   auto sequence = std::make_unique<Sequence>();
   sequence->tokens = request.prompt;
-  if (!request.stop_strings.empty()) sequence->text.emplace(*tokenizer_);
+  if (tokenizer_ != nullptr) {
+    sequence->text.emplace(*tokenizer_, request.stop_strings, request.skip_special_tokens);
+    for (const int32_t id : stop_tokens(request.stop_strings, *tokenizer_)) request.stop_ids.push_back(id);
+  }
   sequence->request = std::move(request);
   sequence->result.id = next_id_++;
   waiting_.push_back(std::move(sequence));
@@ -325,16 +328,8 @@ bool Engine::take(Sequence& sequence, const Token& token) {
   if (std::find(request.stop_ids.begin(), request.stop_ids.end(), id) != request.stop_ids.end())
     return finish(sequence, Finish::kStopToken), false;
   if (sequence.text) {
-    // One that ends in what is new.
-    const size_t before = sequence.text->text().size();
     sequence.text->push(id);
-    size_t first = std::string::npos;
-    for (const std::string& stop : request.stop_strings)
-      first = std::min(first, sequence.text->text().find(stop, before - std::min(before, stop.size())));
-    if (first != std::string::npos) {
-      result.text = sequence.text->text().substr(0, first);
-      return finish(sequence, Finish::kStopString), false;
-    }
+    if (sequence.text->stopped()) return finish(sequence, Finish::kStopString), false;
   }
   if (sequence.length() >= model_.config().max_positions) return finish(sequence, Finish::kContext), false;
   if (std::ssize(result.ids) >= request.max_new_tokens) return finish(sequence, Finish::kLength), false;
@@ -343,7 +338,7 @@ bool Engine::take(Sequence& sequence, const Token& token) {
 
 void Engine::finish(Sequence& sequence, Finish reason) {
   sequence.result.finish = reason;
-  if (sequence.text && reason != Finish::kStopString) {
+  if (sequence.text) {
     sequence.text->finish();
     sequence.result.text = sequence.text->text();
   }

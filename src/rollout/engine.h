@@ -40,7 +40,7 @@ struct EngineOptions {
 // with the new ones, which compute all of their tokens again.
 class Engine {
  public:
-  // An Error names what does not fit; `tokenizer` is for stop strings.
+  // An Error names what does not fit; `tokenizer` is for texts and stop strings.
   Engine(const layers::Decoder& model, const EngineOptions& options,
          const tokenizers::Tokenizer* tokenizer = nullptr);
   ~Engine();

@@ -19,24 +19,26 @@ int64_t EngineOfRanks::enqueue(const Asked& asked) {
   request.prompt = asked.prompt;
   request.max_new_tokens = asked.max_new_tokens;
   request.sampling.seed = asked.seed;
+  request.skip_special_tokens = asked.skip_special_tokens;
   return engine_.add(std::move(request));
 }
 
-int64_t EngineOfRanks::add(std::vector<int32_t> prompt, int64_t max_new_tokens, uint64_t seed) {
+int64_t EngineOfRanks::add(std::vector<int32_t> prompt, int64_t max_new_tokens, uint64_t seed,
+                           bool skip_special_tokens) {
   invariant(leads(), "requests are asked for by the rank that leads");
-  Asked asked{std::move(prompt), max_new_tokens, seed};
+  Asked asked{std::move(prompt), max_new_tokens, seed, skip_special_tokens};
   const int64_t id = enqueue(asked);
   if (tensor_ != nullptr) untold_.push_back(std::move(asked));
   return id;
 }
 
 // Numbers of 64 bits: whether the leader is done and whether it stops, then of each request its tokens,
-// limit, seed and prompt.
+// limit, seed, whether it skips special tokens, and its prompt.
 std::string EngineOfRanks::written(const std::vector<Asked>& asked, Say say) {
   std::vector<int64_t> numbers{say.done, say.stop};
   for (const Asked& each : asked) {
-    numbers.insert(numbers.end(),
-                   {std::ssize(each.prompt), each.max_new_tokens, static_cast<int64_t>(each.seed)});
+    numbers.insert(numbers.end(), {std::ssize(each.prompt), each.max_new_tokens,
+                                   static_cast<int64_t>(each.seed), each.skip_special_tokens});
     numbers.insert(numbers.end(), each.prompt.begin(), each.prompt.end());
   }
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)};
@@ -51,8 +53,9 @@ std::vector<EngineOfRanks::Asked> EngineOfRanks::read(const std::string& message
     Asked& each = asked.emplace_back();
     each.max_new_tokens = at[1];
     each.seed = static_cast<uint64_t>(at[2]);
-    each.prompt.assign(at + 3, at + 3 + at[0]);
-    at += 3 + at[0];
+    each.skip_special_tokens = at[3] != 0;
+    each.prompt.assign(at + 4, at + 4 + at[0]);
+    at += 4 + at[0];
   }
   return asked;
 }

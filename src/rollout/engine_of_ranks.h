@@ -18,14 +18,15 @@ class EngineOfRanks {
   EngineOfRanks(const layers::Decoder& model, const EngineOptions& options,
                 const tokenizers::Tokenizer* tokenizer);
 
-  // What requests have in common from now on: everything but prompt, max_new_tokens and the sampling's seed.
+  // What requests have in common from now on: everything that add() is not given.
   // On all ranks the same, and said while none runs.
   void set_like(Request like) { like_ = std::move(like); }
 
   // Whether this rank's requests are asked for here; another rank asks for them otherwise.
   bool leads() const { return tensor_ == nullptr || tensor_->rank() == 0; }
   // As Engine::add, of a rank that leads.
-  int64_t add(std::vector<int32_t> prompt, int64_t max_new_tokens, uint64_t seed);
+  int64_t add(std::vector<int32_t> prompt, int64_t max_new_tokens, uint64_t seed,
+              bool skip_special_tokens = false);
 
   enum class Round {
     kComputed,  // a pass
@@ -49,6 +50,7 @@ class EngineOfRanks {
     std::vector<int32_t> prompt;
     int64_t max_new_tokens = 0;
     uint64_t seed = 0;
+    bool skip_special_tokens = false;
   };
   int64_t enqueue(const Asked& asked);
   // What a leader says before each round.

@@ -260,16 +260,48 @@ TEST(Engine, EndsAreTold) {
   EXPECT_EQ(full.ids.size(), 4u);
 }
 
-TEST(Engine, StopStringsMayLieAcrossTokens) {
-  std::string vocabulary;
+// A and the next 47 characters, one of which may be a special token.
+tokenizers::Tokenizer letters(std::optional<int32_t> special = {}) {
+  std::string vocabulary, added;
   for (int i = 0; i < 48; ++i)
     vocabulary += fmt::format(R"({}"{}": {})", i > 0 ? ", " : "", static_cast<char>('A' + i), i);
-  // A and the next 47 characters, but for the backslash.
-  vocabulary.replace(vocabulary.find("\"\\\""), 3, "\"~\"");
-  const auto tokenizer = tokenizers::Tokenizer::from_json(
-      R"({"model": {"type": "BPE", "vocab": {)" + vocabulary + R"(}, "merges": []},
-          "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "decoder": {"type": "ByteLevel"}})",
+  vocabulary.replace(vocabulary.find("\"\\\""), 3, "\"~\"");  // in place of the backslash
+  if (special)
+    added = fmt::format(
+        R"({{"id": {}, "content": "{}", "special": true, "single_word": false, "lstrip": false, "rstrip": false,
+             "normalized": false}})",
+        *special, static_cast<char>('A' + *special));
+  return tokenizers::Tokenizer::from_json(
+      R"({"model": {"type": "BPE", "vocab": {)" + vocabulary + R"(}, "merges": []}, "added_tokens": [)" +
+          added +
+          R"(], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+          "decoder": {"type": "ByteLevel"}})",
       "letters.json");
+}
+
+TEST(Engine, ASpecialTokensNameStopsAtItsId) {
+  const auto model = tiny_model();
+  const Request plain = request_of(prompt_of(5, 1));
+  const Completion free = answers_of(model->decoder, {plain})[0];
+  const auto at = std::find_if(free.ids.begin(), free.ids.end(), [](int32_t id) { return id != '\\' - 'A'; });
+  const tokenizers::Tokenizer tokenizer = letters(*at);
+  for (const bool skip : {false, true})
+    for (const std::string& stop : {std::string("never"), std::string(1, static_cast<char>('A' + *at))}) {
+      Request request = plain;
+      request.stop_strings = {stop};
+      request.skip_special_tokens = skip;
+      Engine engine(model->decoder, {}, &tokenizer);
+      engine.add(request);
+      const Completion found = answers(engine).begin()->second;
+      const Ids said(free.ids.begin(), stop == "never" ? free.ids.end() : at);
+      EXPECT_EQ(found.finish, stop == "never" ? Finish::kLength : Finish::kStopToken);
+      EXPECT_EQ(found.ids.size(), said.size() + (stop == "never" ? 0 : 1));
+      EXPECT_EQ(found.text, tokenizer.decode(said, skip));  // equal ids are equal texts
+    }
+}
+
+TEST(Engine, StopStringsMayLieAcrossTokens) {
+  const tokenizers::Tokenizer tokenizer = letters();
   const auto model = tiny_model();
   const Completion free = answers_of(model->decoder, {request_of(prompt_of(5, 1))})[0];
   const std::string text = tokenizer.decode(free.ids);

@@ -15,8 +15,11 @@ struct Request {
   ops::SamplingOptions sampling = {};
   int64_t max_new_tokens = 512;
   std::vector<int32_t> stop_ids = {};
-  std::vector<std::string> stop_strings = {};  // of the answer's text: the engine needs a tokenizer
-  const layers::Adapter* adapter = nullptr;    // null: the model alone
+  // Of the answer's text, or names of special tokens, which end it by their ids: the engine needs a
+  // tokenizer.
+  std::vector<std::string> stop_strings = {};
+  bool skip_special_tokens = false;          // in the answer's text
+  const layers::Adapter* adapter = nullptr;  // null: the model alone
   // What logits are divided by before log-probabilities are taken: the temperature of the policy that
   // training computes. Neither penalty nor top-k, top-p or min-p changes them.
   double log_prob_temperature = 1;
@@ -46,8 +49,10 @@ struct Completion {
   std::vector<uint64_t> versions = {};          // of the model's weights that each was sampled by
   std::vector<uint64_t> adapter_versions = {};  // of the adapter's; none without one
   Finish finish = Finish::kLength;
-  std::string error = {};      // kFailed: what to read
-  std::string text = {};       // of ids, cut before a stop string; only of requests with stop strings
+  std::string error = {};  // kFailed: what to read
+  // Of ids without the stop token, cut before the first stop string: equal ids have equal texts, whatever the
+  // stop strings. Empty where the engine has no tokenizer.
+  std::string text = {};
   int64_t cached_tokens = 0;   // of the prompt, that were in the cache when it was first computed
   int64_t preemptions = 0;     // times that others needed its pages
   int64_t recomputations = 0;  // times that weights changed while it ran

@@ -1,6 +1,7 @@
 #pragma once
 #include <optional>
 
+#include "rollout/answer_text.h"
 #include "rollout/engine.h"
 
 namespace temper::rollout {
@@ -12,10 +13,10 @@ struct Engine::Sequence {
   int64_t computed = 0;         // tokens whose states are there
   std::vector<int32_t> pages;   // in the order of the tokens
   int32_t slot = PagePool::kNone;
-  int64_t published = 0;         // pages that can be found, or were found
-  uint64_t last_serial = 0;      // of the last of them
-  uint64_t adapter_version = 0;  // of the weights that computed them
-  std::optional<tokenizers::StreamDecoder> text;
+  int64_t published = 0;           // pages that can be found, or were found
+  uint64_t last_serial = 0;        // of the last of them
+  uint64_t adapter_version = 0;    // of the weights that computed them
+  std::optional<AnswerText> text;  // where the engine has a tokenizer
   Completion result;
 
   int64_t length() const { return std::ssize(tokens); }

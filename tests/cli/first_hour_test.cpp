@@ -70,8 +70,8 @@ TEST_F(Cli, OptionsOfOthersAreAnswered) {
   expect_refused("generate " + model + " -p x --top_k 4", 2, "did you mean '--top-k'?");
   expect_refused("generate " + model + " -p x -p y", 2, "option --prompt is given twice; give it once");
   expect_refused("generate " + model + " -p x --raw --raw", 2, "option --raw is given twice");
-  expect_refused("generate " + model + " -p x --stop y", 2,
-                 "unknown option '--stop'; see 'temper generate --help'");
+  expect_refused("generate " + model + " -p x --logit-bias y", 2,
+                 "unknown option '--logit-bias'; see 'temper generate --help'");
   expect_refused("data inspct " + yaml(), 2,
                  "unknown command 'data inspct'; did you mean 'data inspect'? Commands are [data inspect]");
   expect_refused("train " + yaml() + " --learning_rate 1", 2, "Temper calls it 'train.optimizer.lr'");

@@ -205,7 +205,7 @@ void Answers::send(Job& job, size_t index) const {
   std::vector<int32_t> prompt = passage.prompt;
   prompt.insert(prompt.end(), passage.ids.begin(), passage.ids.end());
   const int64_t most = std::min(keys.max_new_tokens, config_.data.max_length - std::ssize(prompt));
-  job.running[job.engine.add(std::move(prompt), most, talk.asked->seed)] = index;
+  job.running[job.engine.add(std::move(prompt), most, talk.asked->seed, talk.is_chat)] = index;
 }
 
 void Answers::take_answer(Job& job, const rollout::Completion& answer) {
@@ -222,8 +222,7 @@ void Answers::take_answer(Job& job, const rollout::Completion& answer) {
     passage.versions.push_back(static_cast<uint64_t>(job.options.updates) + version - job.first_version);
   passage.sampled.resize(passage.ids.size(), 1);
   passage.experts = answer.experts;  // of all tokens: earlier turns were its prompt
-  talk.sample.text =
-      rollout::said_text(answer, setup_.text.tokenizer, !grpo_keys(config_).stop.empty(), talk.is_chat);
+  talk.sample.text = answer.text;
   talk.sample.finish = rollout::name_of(answer.finish);
   rewards::Sample judged{talk.place(), &talk.asked->prompt->json, talk.sample.text,
                          talk.sample.count_sampled(), talk.sample.is_truncated()};

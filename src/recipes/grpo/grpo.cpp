@@ -43,8 +43,12 @@ ops::FieldValues kernels(const RunConfig& config, bool needed) {
 
 RolloutWish rollouts(const RunConfig& config) {
   const GrpoKeys& keys = grpo_keys(config);
-  return {engine_options(config, keys.group_size * keys.prompts_per_rollout), !keys.cache_tokens,
-          config.data.max_length, keys.sleep, degrees_of(keys)};
+  return {engine_options(config, keys.group_size * keys.prompts_per_rollout),
+          !keys.cache_tokens,
+          config.data.max_length,
+          keys.sleep,
+          degrees_of(keys),
+          keys.stop};
 }
 
 std::unique_ptr<BatchSource> batches(const BatchInputs& inputs) {

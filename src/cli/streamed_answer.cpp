@@ -1,0 +1,31 @@
+#include "cli/streamed_answer.h"
+
+#include <cstdio>
+
+#include "rollout/answer_text.h"
+
+namespace temper::cli {
+namespace {
+
+void print_now(const std::string& piece) {
+  std::fwrite(piece.data(), 1, piece.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+StreamedAnswer stream_answer(rollout::Generator& generator, const tokenizers::Tokenizer& tokenizer,
+                             const std::vector<int32_t>& prompt, rollout::GenerateOptions options,
+                             const std::vector<std::string>& stop_strings,
+                             const std::function<bool()>& goes_on) {
+  rollout::AnswerText text(tokenizer, stop_strings, true);
+  for (const int32_t id : rollout::stop_tokens(stop_strings, tokenizer)) options.stop_ids.push_back(id);
+  rollout::Generation generation = generator.generate(prompt, options, [&](int32_t id) {
+    print_now(text.push(id));
+    return !text.stopped() && (!goes_on || goes_on());
+  });
+  print_now(text.finish() + "\n");
+  return {std::move(generation), text.text()};
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,23 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rollout/generator.h"
+#include "tokenizers/tokenizer.h"
+
+namespace temper::cli {
+
+struct StreamedAnswer {
+  rollout::Generation generation;
+  std::string text;  // that was printed, without special tokens
+};
+
+// Prints an answer to standard output as it arrives, and a line end behind it. `stop_strings` end it, as does
+// `goes_on` (where there is one) by returning false.
+StreamedAnswer stream_answer(rollout::Generator& generator, const tokenizers::Tokenizer& tokenizer,
+                             const std::vector<int32_t>& prompt, rollout::GenerateOptions options,
+                             const std::vector<std::string>& stop_strings,
+                             const std::function<bool()>& goes_on = {});
+
+}  // namespace temper::cli

@@ -14,23 +14,22 @@
 namespace temper::models {
 namespace {
 
-// Some rows at a time, as float32, which is exact for every dtype of files.
+// Some rows at a time; of different dtypes as float32, which is exact for every dtype of files.
 bool equal_values(const checkpoints::ModelFolder& files, const std::string& one, const std::string& other) {
   const Tensor a = files.tensor(one), b = files.tensor(other);
   if (a.shape() != b.shape()) return false;
+  const auto comparable = [&](const Tensor& rows) {
+    return a.dtype() == b.dtype() ? rows : rows.to(DType::kF32, MemoryTag::kWorkspace);
+  };
   constexpr int64_t kValues = 4 << 20;
-  const int64_t rows = a.dim(0),
-                step = std::max<int64_t>(1, kValues / std::max<int64_t>(1, a.numel() / rows));
-  for (int64_t row = 0; row < rows; row += step) {
-    const int64_t count = std::min(step, rows - row);
-    const Tensor in_file[] = {a.narrow(0, row, count), b.narrow(0, row, count)};
-    const Tensor values[] = {in_file[0].to(DType::kF32, MemoryTag::kWorkspace),
-                             in_file[1].to(DType::kF32, MemoryTag::kWorkspace)};
-    if (std::memcmp(values[0].data<float>(), values[1].data<float>(),
-                    static_cast<size_t>(values[0].bytes())) != 0)
-      return false;
-    files.release(one, in_file[0]);
-    files.release(other, in_file[1]);
+  const int64_t step = std::max<int64_t>(1, kValues * a.dim(0) / std::max<int64_t>(1, a.numel()));
+  for (int64_t row = 0; row < a.dim(0); row += step) {
+    const int64_t count = std::min(step, a.dim(0) - row);
+    const Tensor rows = a.narrow(0, row, count), others = b.narrow(0, row, count);
+    const Tensor values = comparable(rows), other_values = comparable(others);
+    if (std::memcmp(values.raw(), other_values.raw(), static_cast<size_t>(values.bytes())) != 0) return false;
+    files.release(one, rows);
+    files.release(other, others);
   }
   return true;
 }

@@ -102,8 +102,8 @@ void Learner::warn_of_jump(const Json& state) const {
     return;
   log_warning(fmt::format(
       "[{}] the learning rate jumps: update {} would have had {:.3g} as the run was configured before, and "
-      "has {:.3g} now, since the number of updates or train.schedule changed",
-      files_.folder, state_.step + 1, planned->as_double(), lr()));
+      "has {:.3g} now, with {} updates in all",
+      files_.folder, state_.step + 1, planned->as_double(), lr(), total_steps()));
 }
 
 // Other texts, or another model, under the same names. States of older versions do not say.

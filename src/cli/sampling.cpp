@@ -14,7 +14,7 @@ void SamplingArguments::declare(Options& options) {
   options.option("--min-p", min_p, "Leave out tokens below X times the likeliest one.");
   options.option("--repetition-penalty", repetition_penalty, "Above 1 makes tokens seen before less likely.");
   options.option("-n,--max-new-tokens", max_new_tokens, "Stop after N new tokens.");
-  options.option("--stop", stops, "A text or special token that ends an answer; repeatable.");
+  options.option("--stop", stops, "A text or token that ends an answer; repeatable.");
   options.option("--seed", seed, "The seed of the random numbers. Omitted: 0.");
   options.flag("--greedy", greedy, "Always take the likeliest token.");
   options.option("--threads", threads, "Compute with N threads. Omitted: one per core.");

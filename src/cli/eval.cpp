@@ -27,8 +27,8 @@ constexpr const char* kEvalUsage =
   --help all, --help KEY   every key of RUN.yaml, or one (--help data.eval)
 
 The rows are those of data.eval, or what data.eval_fraction holds out, or else
-those of data.train. The adapters of a RUN.yaml are read from the run's folder,
-as training left them, each with its own rows. Models are read as they are:
+those of data.train. The adapters of a RUN.yaml are read from the run's folder, as
+training left them, each with its own rows. Models are read as they are:
 quantize is ignored, and the codes of quantized folders count as the numbers
 that they mean.
 )";

@@ -58,7 +58,8 @@ void add_generate(Program& program) {
     auto arguments = std::make_shared<GenerateArguments>();
     options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
     options.option("--adapter", arguments->adapters, Adapters::kHelp);
-    options.option("-p,--prompt", arguments->prompt, "The prompt: \"Name a river.\"");
+    options.example("temper generate models/Qwen3-0.6B -p \"Name a river.\" -t 0.7");
+    options.option("-p,--prompt", arguments->prompt, "The prompt.");
     options.option("--prompt-file", arguments->prompt_file, "A file that holds the prompt.");
     options.option("--system", arguments->system, "A system message for the chat template.");
     options.flag("--raw", arguments->raw, "Do not apply the model's chat template.");

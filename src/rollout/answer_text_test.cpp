@@ -7,7 +7,7 @@ namespace temper::rollout {
 namespace {
 
 // a to z, é in its two bytes (26, 27), and a special token (28) of three letters.
-tokenizers::Tokenizer letters() {
+tokenizers::Tokenizer letters_and_a_token() {
   std::string vocabulary;
   for (int i = 0; i < 26; ++i) vocabulary += fmt::format(R"("{}": {}, )", static_cast<char>('a' + i), i);
   return tokenizers::Tokenizer::from_json(
@@ -38,7 +38,7 @@ Said say(const tokenizers::Tokenizer& tokenizer, const std::vector<std::string>&
 }
 
 TEST(AnswerText, IsWhatTheIdsSayWhateverTheStopStrings) {
-  const tokenizers::Tokenizer tokenizer = letters();
+  const tokenizers::Tokenizer tokenizer = letters_and_a_token();
   for (const bool skip : {false, true})
     for (const std::vector<std::string>& stops :
          {std::vector<std::string>{}, {"never"}, {"abx", "bd"}, {"zz", "cxyzb", "aa"}}) {
@@ -50,7 +50,7 @@ TEST(AnswerText, IsWhatTheIdsSayWhateverTheStopStrings) {
 }
 
 TEST(AnswerText, EndsBeforeTheFirstStopString) {
-  const tokenizers::Tokenizer tokenizer = letters();
+  const tokenizers::Tokenizer tokenizer = letters_and_a_token();
   EXPECT_EQ(say(tokenizer, {"b\xC3\xA9", "zb"}, false).text, "axy");
   EXPECT_EQ(say(tokenizer, {"ab"}, false).text, tokenizer.decode(kIds));  // not where the token is written
   EXPECT_EQ(say(tokenizer, {"ab"}, true).text, "");
@@ -60,7 +60,7 @@ TEST(AnswerText, EndsBeforeTheFirstStopString) {
 
 // What may be the beginning of a stop string is not printed before it is certain.
 TEST(AnswerText, HoldsBackWhatMayBecomeAStopString) {
-  const tokenizers::Tokenizer tokenizer = letters();
+  const tokenizers::Tokenizer tokenizer = letters_and_a_token();
   AnswerText text(tokenizer, {"bcd", "cc"}, true);
   EXPECT_EQ(text.push(0), "a");
   EXPECT_EQ(text.push(1), "");
@@ -72,7 +72,7 @@ TEST(AnswerText, HoldsBackWhatMayBecomeAStopString) {
 }
 
 TEST(AnswerText, NamesOfSpecialTokensAreStopTokens) {
-  const tokenizers::Tokenizer tokenizer = letters();
+  const tokenizers::Tokenizer tokenizer = letters_and_a_token();
   EXPECT_EQ(stop_tokens({"a", "xyz", "never", "xyz "}, tokenizer), std::vector<int32_t>{28});
   EXPECT_TRUE(stop_tokens({}, tokenizer).empty());
 }

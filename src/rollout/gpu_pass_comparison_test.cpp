@@ -11,7 +11,7 @@
 namespace temper::rollout {
 namespace {
 
-std::vector<std::vector<int32_t>> some_prompts() {
+std::vector<std::vector<int32_t>> gpu_prompts() {
   std::vector<std::vector<int32_t>> prompts(3);
   for (int32_t i = 0; i < 700; ++i) prompts[0].push_back(i * 7 % 48);
   for (int32_t i = 0; i < 17; ++i) prompts[1].push_back((3 + i * 5) % 48);
@@ -68,7 +68,7 @@ class GpuPassComparison : public testing::TestWithParam<const char*> {
 
 TEST_P(GpuPassComparison, IsExactlyZeroWithBatchInvariantKernels) {
   EXPECT_TRUE(is_batch_invariant(model()));
-  expect_none(likeliest_answers(model(), some_prompts(), 12), {1, 3, 17, 64, 129, 1024});
+  expect_none(likeliest_answers(model(), gpu_prompts(), 12), {1, 3, 17, 64, 129, 1024});
 }
 
 TEST_P(GpuPassComparison, IsExactlyZeroWithAdapters) {
@@ -77,7 +77,7 @@ TEST_P(GpuPassComparison, IsExactlyZeroWithAdapters) {
   std::vector<GivenText> texts;
   for (const layers::Adapter* const each :
        {first.get(), static_cast<layers::Adapter*>(nullptr), second.get()})
-    for (GivenText& text : likeliest_answers(model(), some_prompts(), 6, each))
+    for (GivenText& text : likeliest_answers(model(), gpu_prompts(), 6, each))
       texts.push_back(std::move(text));
   expect_none(texts, {1, 4, 20, 140});
 }

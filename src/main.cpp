@@ -1,12 +1,15 @@
 #include <cstdio>
 
+#include "base/build.h"
 #include "base/file_signals.h"
 #include "cli/program.h"
+#include "commit.h"
 #include "ops/hardware_table.h"
 #include "ops/op_info.h"
 #include "startup.h"
 
 int main(int argc, char** argv) {
+  temper::set_commit(TEMPER_COMMIT);
   temper::handle_file_signals();
   try {
     temper::register_everything();

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "backends/peak.h"
+#include "base/build.h"
 #include "base/files.h"
 #include "base/libraries.h"
 #include "base/rooms.h"
@@ -84,7 +85,7 @@ void show_what_is_missing() {
 
 int doctor(bool peak) {
   const HardwareFacts facts = detect_cpu();
-  std::printf("temper      %s (%s build)\n", TEMPER_VERSION, TEMPER_BUILD_TYPE);
+  std::printf("temper      %s, %s build\n", program_version().c_str(), TEMPER_BUILD_TYPE);
   std::printf("processor   %s, %d threads\n", facts.name.c_str(), facts.cores);
   const char* const limit = std::getenv("ONEDNN_MAX_CPU_ISA");
   std::printf("features    %s%s\n",

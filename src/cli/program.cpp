@@ -8,11 +8,11 @@
 #include <new>
 #include <sstream>
 
+#include "base/build.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/foreign_options.h"
 #include "collectives/group.h"
-#include "version.h"
 
 namespace temper::cli {
 
@@ -120,7 +120,7 @@ struct Program::State {
 
 Program::Program() : state_(std::make_unique<State>()) {
   state_->app.get_formatter()->column_width(19);
-  state_->app.set_version_flag("--version", "temper " TEMPER_VERSION);
+  state_->app.set_version_flag("--version", "temper " + program_version());
   state_->app.require_subcommand(1);
 }
 

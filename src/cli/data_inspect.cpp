@@ -31,7 +31,7 @@ constexpr const char* kUsage =
 
 Files and formats are those of data.train and data.eval (docs/data.md). Tokens
 end with |; targets are green on a terminal and stand in [[ ]] elsewhere. The
-exit code is 2 where no row is kept.
+exit code is 2 where no row is kept, and where a bad row would stop a run.
 )";
 
 int64_t take_number(RunArguments& parsed, const std::string& name, int64_t otherwise) {
@@ -93,8 +93,14 @@ int inspect(const std::vector<std::string>& arguments) {
   const data::DatasetSummary summary =
       data::summarize(set.with_goal(recipes::recipe_of(config).rows(config).goal), options);
   std::fputs(data::describe(summary).c_str(), stdout);
-  if (summary.counts().kept > 0) return 0;
   std::fflush(stdout);
+  const int64_t bad = summary.counts().bad;
+  if (bad > 0 && config.data.on_bad_row == data::OnBadRow::kStop)
+    fail(
+        "[data.on_bad_row] is stop: a run would stop here, at the first of {} bad rows; correct them, or set "
+        "data.on_bad_row: skip to leave them out",
+        bad);
+  if (summary.counts().kept > 0) return 0;
   fail("[data] no row of {} is kept, so there is nothing to learn from; the summary above says why",
        set.describe());
 }

@@ -52,7 +52,10 @@ std::optional<Batch> BatchMaker::next() {
     return batch.rows.empty() || batch.tokens + num_tokens(group) <= options_.tokens_per_step;
   };
   while (!groups.empty() && fits(groups.front())) {
-    batch.rows.push_back(pack(packer_.take()));
+    const DocumentGroup group = packer_.take();
+    for (const Document& document : group)
+      if (document.piece == 0) ++counts_[static_cast<size_t>(document.source)].trained;
+    batch.rows.push_back(pack(group));
     batch.tokens += batch.rows.back().size();
     batch.target_tokens += batch.rows.back().num_targets();
   }
@@ -76,11 +79,18 @@ bool BatchMaker::advance() {
     return true;
   }
   ReadAhead::Row row = rows_.take();
+  if (!row.read.error.empty() && options_.on_bad_row == OnBadRow::kStop) blame_first(row);
   counts_[mixture_->member_of(row.row)].add(row.read, options_.on_bad_row);
   if (!row.read.kept()) return true;
   ++kept_in_epoch_;
   add(row.row, std::move(row.read.row));
   return true;
+}
+
+// Where a whole file has another form, its first row says so, whichever comes first in this order.
+void BatchMaker::blame_first(ReadAhead::Row& row) const {
+  ReadRow first = mixture_->read_first_of_file(row.row);
+  if (!first.error.empty()) row.read = std::move(first);
 }
 
 void BatchMaker::add(int64_t row, EncodedRow encoded) {

@@ -54,6 +54,7 @@ class BatchMaker {
   bool step_is_full() const;
   bool advance();  // by one row or to the next epoch; false at the end of the last
   void end_epoch();
+  void blame_first(ReadAhead::Row& row) const;
   void add(int64_t row, EncodedRow encoded);
   Json order_settings() const;
   DocumentGroup read_group(const Json& documents) const;

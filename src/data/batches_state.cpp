@@ -62,8 +62,11 @@ Json BatchMaker::state() const {
 void BatchMaker::restore(const Json& state, bool mended) {
   const Json data = mixture_->fingerprint();
   if (mended)
-    check_same(state.at("data"), Json::Object{{"rows", data.at("rows")}}, "data",
-               "correct the rows in place without changing their number, or start a new run");
+    check_same(
+        state.at("data"), Json::Object{{"rows", data.at("rows")}}, "data",
+        "the order of all rows depends on their number: put another row in the place of one that was taken "
+        "out (a copy of a good one will do), or restore the file and set data.on_bad_row: skip, or start a "
+        "new run");
   else
     check_same(state.at("data"), data, "data",
                "give the files that the run started with, or start a new run");

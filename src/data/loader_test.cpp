@@ -275,6 +275,58 @@ TEST_F(LoaderTest, ErrorsComeThrough) {
             "[data] set one of rows_per_step (found 2) and tokens_per_step (found 5) above 0");
 }
 
+// Rows that wait to be packed are read and not trained.
+TEST_F(LoaderTest, CountsRowsThatWereTrained) {
+  const Mixture mixture = rows();
+  options_.num_epochs = 0;
+  Loader loader(mixture, options_);
+  int64_t documents = 0;
+  for (int batch = 0; batch < 4; ++batch) {
+    const std::optional<Batch> next = loader.next();
+    for (const PackedRow& row : next->rows) documents += std::ssize(row.document_lengths);
+    EXPECT_EQ(loader.counts().trained, documents);
+  }
+  EXPECT_LT(documents, loader.counts().kept);
+  Loader resumed(mixture, options_);
+  resumed.restore(loader.state());
+  EXPECT_EQ(resumed.counts().trained, documents);
+  RowCounts counts;
+  counts.trained = 12;
+  counts.rows = counts.kept = 14;
+  EXPECT_EQ(counts.describe_training(6), "trained 12 rows, of 6 in the data");
+  counts.truncated = 2;
+  counts.bad = 1;
+  EXPECT_EQ(counts.describe_training(6),
+            "trained 12 rows, of 6 in the data; of 14 that were read: 2 truncated, dropped 1 bad");
+}
+
+// A piece of a row that was split is no row of its own.
+TEST_F(LoaderTest, PiecesOfARowAreOneRow) {
+  row_options_.overflow = Overflow::kSplit;
+  row_options_.max_length = 4;
+  options_.max_length = 4;
+  options_.num_epochs = 1;
+  const Mixture mixture = rows();
+  Loader loader(mixture, options_);
+  all_batches(loader);
+  EXPECT_GT(loader.counts().split, 0);
+  EXPECT_EQ(loader.counts().trained, loader.counts().kept);
+}
+
+// Where all rows of a file have another form, the first one is named, whichever comes first.
+TEST_F(LoaderTest, TheFirstRowSaysWhatIsWrongWithAll) {
+  options_.on_bad_row = OnBadRow::kStop;
+  const std::string good = write_lines(folder_, "good.jsonl", some_rows(40, false));
+  const std::string wrong =
+      write_lines(folder_, "wrong.jsonl", std::vector<std::string>(40, R"({"wrong": 1})"));
+  const Mixture mixture = mixture_of({good, wrong}, row_options_);
+  Loader loader(mixture, options_);
+  EXPECT_NE(message_of([&] { all_batches(loader); }).find("wrong.jsonl:1] "), std::string::npos);
+  const Mixture one = rows();  // its first rows are good
+  Loader other(one, options_);
+  EXPECT_EQ(message_of([&] { all_batches(other); }).find("rows.jsonl:1] "), std::string::npos);
+}
+
 TEST_F(LoaderTest, EstimatesTheStepsOfAnEpoch) {
   options_.num_epochs = 1;
   open(some_rows(400, false));

@@ -50,6 +50,11 @@ ReadRow Mixture::read(int64_t row) const {
   return read_row(*member->source, *member->encoder, index);
 }
 
+ReadRow Mixture::read_first_of_file(int64_t row) const {
+  const auto [member, index] = find(row);
+  return read_row(*member->source, *member->encoder, member->source->first_of_file(index));
+}
+
 Json Mixture::json(int64_t row) const {
   const auto [member, index] = find(row);
   return member->source->row(index);

@@ -14,7 +14,8 @@ namespace {
 constexpr int64_t kLoggedRows = 5;
 constexpr size_t kCountedFields = 64;  // rows may have names that are data
 
-constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 14> kFields = {{
+constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 15> kFields = {{
+    {"trained", &RowCounts::trained},
     {"rows", &RowCounts::rows},
     {"kept", &RowCounts::kept},
     {"truncated", &RowCounts::truncated},
@@ -90,8 +91,7 @@ RowCounts& RowCounts::operator+=(const RowCounts& other) {
   return *this;
 }
 
-std::string RowCounts::describe() const {
-  std::string out = fmt::format("kept {} of {} rows", kept, rows);
+std::string RowCounts::describe_changed() const {
   std::vector<std::string> changed;
   if (truncated > 0) changed.push_back(fmt::format("{} truncated", truncated));
   if (split > 0) changed.push_back(fmt::format("{} split", split));
@@ -100,13 +100,31 @@ std::string RowCounts::describe() const {
     changed.push_back(fmt::format("{} without {} of their bytes, for which the tokenizer has no token",
                                   incomplete, bytes_dropped));
   if (empty_turns > 0) changed.push_back(fmt::format("{} empty answers not trained", empty_turns));
-  if (!changed.empty()) out += fmt::format(" ({})", join(changed));
+  return join(changed);
+}
+
+std::string RowCounts::describe_dropped() const {
   std::vector<std::string> dropped;
   if (too_long > 0) dropped.push_back(fmt::format("{} too long", too_long));
   if (no_targets > 0) dropped.push_back(fmt::format("{} without a target token", no_targets));
   if (empty > 0) dropped.push_back(fmt::format("{} with an empty answer", empty));
   if (bad > 0) dropped.push_back(fmt::format("{} bad", bad));
-  return dropped.empty() ? out : out + "; dropped " + join(dropped);
+  return dropped.empty() ? "" : "dropped " + join(dropped);
+}
+
+std::string RowCounts::describe() const {
+  const std::string changed = describe_changed(), dropped = describe_dropped();
+  return fmt::format("kept {} of {} rows{}{}", kept, rows,
+                     changed.empty() ? "" : fmt::format(" ({})", changed),
+                     dropped.empty() ? "" : "; " + dropped);
+}
+
+std::string RowCounts::describe_training(int64_t available) const {
+  std::vector<std::string> parts;
+  for (std::string part : {describe_changed(), describe_dropped()})
+    if (!part.empty()) parts.push_back(std::move(part));
+  return fmt::format("trained {} rows, of {} in the data{}", trained, available,
+                     parts.empty() ? "" : fmt::format("; of {} that were read: {}", rows, join(parts)));
 }
 
 std::string RowCounts::describe_unused() const {

@@ -21,6 +21,7 @@ class Source {
   Json row(int64_t index) const;              // "[file:LINE:COLUMN] not valid JSON: …"
   void check_unchanged(int64_t index) const;  // the file of a row
   std::string place(int64_t index) const;     // "file:LINE", for errors
+  int64_t first_of_file(int64_t index) const { return index - find(index).index; }
   std::string_view text(int64_t index) const;
 
   // Number of rows and bytes and a hash of what the files hold; not their names: they may move.

@@ -218,7 +218,13 @@ TEST_F(DataCli, ATableIsTheSameDataAsItsRows) {
 TEST_F(DataCli, InspectShowsWhatBecomesOfRows) {
   const std::string bad = instructions("bad.jsonl", 3);
   const Outcome outcome = run("data inspect " + yaml() + " --data.train [" + bad + "] --rows 1");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  ASSERT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("a run would stop here, at the first of 1 bad rows"), std::string::npos)
+      << outcome.err;
+  const Outcome skipping =
+      run("data inspect " + yaml() + " --data.train [" + bad + "] --rows 1 --data.on_bad_row skip");
+  EXPECT_EQ(skipping.code, 0) << skipping.err;
+  EXPECT_EQ(skipping.out, outcome.out);
   for (const char* part : {"[[1|", "kept 10 of 11 rows; dropped 1 bad", "10 alpaca", "% filled",
                            "longest rows:", "bad.jsonl:4] instruction must be a string"})
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << outcome.out;
@@ -226,7 +232,11 @@ TEST_F(DataCli, InspectShowsWhatBecomesOfRows) {
   const Outcome none = run("data inspect " + yaml() + " --data.train [" + folder() + "/none.jsonl]");
   EXPECT_EQ(none.code, 2);
   EXPECT_NE(none.out.find("kept 0 of 1 rows"), std::string::npos) << none.out;
-  EXPECT_NE(none.err.find("no row of none.jsonl is kept"), std::string::npos) << none.err;
+  EXPECT_NE(none.err.find("a run would stop here, at the first of 1 bad rows"), std::string::npos)
+      << none.err;
+  expect_refused(
+      "data inspect " + yaml() + " --data.on_bad_row skip --data.train [" + folder() + "/none.jsonl]", 2,
+      "no row of none.jsonl is kept");
   const std::string own = folder() + "/own.yaml";
   write_file(own, "model: {path: " + folder() + "/model}\noutput: x\nadapters: [{name: a, train: [" +
                       folder() + "/train.jsonl]}]\n");

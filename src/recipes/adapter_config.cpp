@@ -56,6 +56,36 @@ LoraConfig lora_of(const AdapterConfig& adapter) {
   return lora;
 }
 
+// Keys that replace those of `train`.
+void describe_updates(config::Schema& s, AdapterConfig& c) {
+  s.field("lr", c.lr, "The adapter's peak learning rate. Omitted: train.optimizer.lr.").above(0);
+  s.field("weight_decay", c.weight_decay,
+          "The adapter's weight decay. Omitted: train.optimizer.weight_decay.")
+      .at_least(0);
+  s.field("steps", c.steps, "The adapter's number of updates. Omitted: train.steps.")
+      .at_least(0)
+      .at_most(kMostSteps);
+  s.field("epochs", c.epochs, "The adapter's number of passes over its data. Omitted: train.epochs.")
+      .above(0)
+      .at_most(kMostEpochs);
+  s.field("rows_per_step", c.rows_per_step, "The adapter's rows in one update. Omitted: train.rows_per_step.")
+      .at_least(1)
+      .at_most(kMostRows);
+  s.choice("schedule", c.schedule, schedule_types(),
+           "How the adapter's learning rate changes. Omitted: train.schedule.type.");
+  s.field("warmup_steps", c.warmup_steps,
+          "The adapter's updates of warm-up. Omitted: train.schedule.warmup_steps.")
+      .at_least(0);
+  s.field(
+       "final_fraction", c.final_fraction,
+       "The adapter's last learning rate, as a fraction of its peak. Omitted: train.schedule.final_fraction.")
+      .at_least(0)
+      .at_most(1);
+  s.field("seed", c.seed,
+          "The seed of the adapter's start, its dropout and the order of its data. Omitted: train.seed.")
+      .at_least(0);
+}
+
 }  // namespace
 
 void describe(config::Schema& s, AdapterPattern& c) {
@@ -101,28 +131,7 @@ void describe(config::Schema& s, AdapterConfig& c) {
        "The adapter's own held-out data, written as data.eval. An adapter that has its own train and no eval "
        "is not evaluated.")
       .shorthand("path");
-  s.field("lr", c.lr, "The adapter's peak learning rate. Omitted: train.optimizer.lr.").above(0);
-  s.field("weight_decay", c.weight_decay,
-          "The adapter's weight decay. Omitted: train.optimizer.weight_decay.")
-      .at_least(0);
-  s.field("steps", c.steps, "The adapter's number of updates. Omitted: train.steps.").at_least(0);
-  s.field("epochs", c.epochs, "The adapter's number of passes over its data. Omitted: train.epochs.")
-      .above(0);
-  s.field("rows_per_step", c.rows_per_step, "The adapter's rows in one update. Omitted: train.rows_per_step.")
-      .at_least(1);
-  s.choice("schedule", c.schedule, schedule_types(),
-           "How the adapter's learning rate changes. Omitted: train.schedule.type.");
-  s.field("warmup_steps", c.warmup_steps,
-          "The adapter's updates of warm-up. Omitted: train.schedule.warmup_steps.")
-      .at_least(0);
-  s.field(
-       "final_fraction", c.final_fraction,
-       "The adapter's last learning rate, as a fraction of its peak. Omitted: train.schedule.final_fraction.")
-      .at_least(0)
-      .at_most(1);
-  s.field("seed", c.seed,
-          "The seed of the adapter's start, its dropout and the order of its data. Omitted: train.seed.")
-      .at_least(0);
+  describe_updates(s, c);
 }
 
 void check_adapters(const RunConfig& config) {
@@ -178,6 +187,7 @@ RunConfig run_of_adapter(const RunConfig& config, const AdapterConfig& adapter) 
   }
   // A number of updates of its own, or of passes, replaces either of the run's.
   if (own.epochs) run.train.steps = 0;
+  if (own.steps) run.train.epochs.reset();
   take(run.train.epochs, own.epochs);
   take(run.train.steps, own.steps);
   if (own.rows_per_step) run.train.tokens_per_step = 0;

@@ -75,7 +75,7 @@ void calibrate_run(RunConfig config, const std::string& resolved_yaml, collectiv
   });
   setup.load_weights(preferred_kernels(setup.config, setup.facts), false);
   collectives::at_root(setup.ranks, "writing the configuration",
-                       [&] { write_file(files.config(), resolved_yaml); });
+                       [&] { write_config(files.config(), resolved_yaml); });
   keep_calibration(setup, files.calibration(),
                    [&] { return sources.rows(setup.config.quantize.calibration_rows); });
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/date.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -36,6 +37,24 @@ Learner::Learner(const RunSetup& setup, RunConfig config)
                            "have no train)",
                            name())
              : "neither data.eval nor data.eval_fraction");
+  check_update_size();
+}
+
+// One that would read the data many times over is a mistake, and takes memory for all of it.
+void Learner::check_update_size() const {
+  constexpr int64_t kMost = 100;
+  const bool by_tokens = config_.train.tokens_per_step > 0;
+  const int64_t size = by_tokens ? config_.train.tokens_per_step : config_.train.rows_per_step,
+                most = kMost * data_.train.size() * (by_tokens ? row_tokens(config_) : 1);
+  if (recipe_of(config_).updates_per_epoch != nullptr || size <= most) return;
+  const double updates = data::estimate_steps_per_epoch(data_.train, loader_options(config_));
+  if (updates * kMost >= 1) return;
+  fail(
+      "[train.{}] is {}, but an epoch has about {:.0f} {}: one update would read the data {:.0f} times; set "
+      "it to "
+      "{:.0f} or less",
+      by_tokens ? "tokens_per_step" : "rows_per_step", size, updates * static_cast<double>(size),
+      by_tokens ? "tokens" : "rows", 1 / updates, updates * static_cast<double>(size));
 }
 
 // Estimated once: that reads rows.
@@ -46,7 +65,13 @@ int64_t Learner::total_steps() const {
     const double per_epoch = recipe.updates_per_epoch != nullptr
                                  ? recipe.updates_per_epoch(config_, data_)
                                  : data::estimate_steps_per_epoch(data_.train, loader_options(config_));
-    estimated_steps_ = std::max<int64_t>(1, std::llround(per_epoch * config_.train.epochs));
+    const double steps = per_epoch * config_.train.passes();
+    if (steps > kMostSteps)
+      fail(
+          "[train.epochs] is {}, which makes {:.3g} updates; at most {:.0g} are possible, ask for fewer "
+          "epochs",
+          config_.train.passes(), steps, kMostSteps);
+    estimated_steps_ = std::max<int64_t>(1, std::llround(steps));
   }
   return *estimated_steps_;
 }
@@ -59,7 +84,13 @@ double Learner::lr() const {
       .at(std::max<int64_t>(0, state_.step - held_updates_));
 }
 
-void Learner::warn_of_warmup() const {
+void Learner::warn_of_lengths() const {
+  const TrainConfig& train = config_.train;
+  if (train.steps > 0 && train.epochs)
+    log_warning(fmt::format(
+        "[{}] is {}, and has no effect: steps is {}; leave one of them out",
+        is_adapter() ? fmt::format("adapters.{}] epochs (its own, or train.epochs", name()) : "train.epochs",
+        *train.epochs, train.steps));
   const int64_t warmup = config_.train.schedule.warmup_steps;
   if (warmup <= total_steps()) return;
   log_warning(fmt::format(
@@ -125,6 +156,7 @@ void Learner::start() {
   }
   owner_of_states_ = checkpoints::owner_of_states(ranks());
   const bool resumed = restore();
+  if (!resumed) state_.started = utc_now();
   if (!resumed && !is_adapter() && !read_calibration(*setup_, files_.calibration()))
     calibrate_quantizers(
         setup_->model->decoder, config_,
@@ -139,7 +171,7 @@ void Learner::start() {
   });
   if (config_.eval.exact_match > 0 && state_.accuracy_before < 0) ask("before", state_.accuracy_before);
   was_finished_ = is_done() && !owes_evaluation_;
-  warn_of_warmup();
+  warn_of_lengths();
 }
 
 void Learner::read_eval_rows() {
@@ -191,7 +223,7 @@ training::AdapterShare Learner::share() const {
 
 void Learner::begun(training::PendingStep pending) {
   const double rate = lr();
-  begun_ = Begun{std::move(pending), ++state_.step, rate, data_wait_};
+  begun_ = Begun{std::move(pending), ++state_.step, rate, data_wait_, batch_.progress};
   batches_->add_metrics(begun_->values, begun_->scalars);
 }
 
@@ -199,7 +231,7 @@ std::optional<Learner::Report> Learner::report(double peak_flops) {
   if (!begun_) return std::nullopt;
   Begun begun = std::move(*begun_);
   begun_.reset();
-  Report report{begun.pending.wait(), begun.step, total_steps(), begun.lr, begun.data_wait};
+  Report report{begun.pending.wait(), begun.step, total_steps(), begun.lr, begun.data_wait, begun.epoch};
   report.values = std::move(begun.values);
   report.scalars = std::move(begun.scalars);
   recipe_of(config_).judge(config_, report.result);
@@ -236,6 +268,7 @@ void Learner::ask(const char* when, double& result) {
   };
   setup_->model->decoder.ranks().meet() ? answer()
                                         : collectives::at_root(ranks(), "answers to questions", answer);
+  if (is_root()) events_->write(state_.step, {{"eval/exact_match", result}});
   log(fmt::format("exact match {} training: {:.1f} % of {} held-out questions ({})", when, 100 * result,
                   answers_.size(), format_duration(seconds_now() - start)));
 }

@@ -9,9 +9,11 @@
 #include "checkpoints/shared_state.h"
 #include "recipes/batch_source.h"
 #include "recipes/exact_match.h"
+#include "recipes/loss_watch.h"
 #include "recipes/recipe.h"
 #include "recipes/rehearsal.h"
 #include "recipes/router_report.h"
+#include "recipes/run_curves.h"
 #include "reports/metrics.h"
 #include "reports/tensorboard.h"
 #include "training/adapter_trainer.h"
@@ -39,14 +41,17 @@ class Learner {
   int64_t total_steps() const;
   bool is_done() const { return stopped_ || state_.step >= total_steps(); }
   bool has_states() const;
-  int64_t plan_disk() const;  // bytes
+  // Bytes; `between`: with the checkpoints before the last one.
+  int64_t plan_disk(bool between = true) const;
+  int64_t state_bytes() const;  // of one checkpoint
   // A few rows, for plans; none where they cannot be read, which is reported when training reads them.
   Sample sample() const;
 
   // In this order: the folder, what is trained, data and checkpoint; then a first accuracy where it is asked
   // for.
   void open_folder(const std::string& resolved_yaml) const;
-  void build();  // the adapter, objective, optimizer and trainer
+  void keep_config(const std::string& resolved_yaml) const;  // in the folder, once the run has begun
+  void build();                                              // the adapter, objective, optimizer and trainer
   void start();
 
   // Reads the rows of the next step. An Error leaves the learner as it was before.
@@ -65,6 +70,7 @@ class Learner {
     training::StepResult result;
     int64_t step = 0, total_steps = 0;
     double lr = 0, data_wait = 0;
+    double epoch = 0;                           // passes over the data so far
     double seconds = 0, train_seconds = 0;      // since the step before, and of all steps
     std::optional<double> update_seconds = {};  // without rollouts, where there are any
     Json::Object values = {};                   // of its rows
@@ -95,11 +101,14 @@ class Learner {
 
   struct Check {
     data::Batch batch;
+    RowsRead read;        // as the run will read them
     int64_t step = 0;     // that the folder's run has reached
     std::string trained;  // "adapter: 42 modules, 0.3 M parameters"
   };
-  // Of --dry-run: looks at the folder, reads a batch and the held-out rows, and makes the adapter's plan.
+  // Of --dry-run: looks at the folder, reads the rows, and makes the adapter's plan.
   Check check() const;
+  std::string try_rewards() const;                      // empty: there are none
+  std::optional<RolloutTime> time_of_rollouts() const;  // behind build_to_measure(); nothing: there are none
   // What build() does, to measure updates: stores nothing in the folder (Recipe::measured).
   void build_to_measure();
   void take_rows(std::vector<data::PackedRow> rows) { batch_.rows = std::move(rows); }  // of the next step
@@ -111,6 +120,7 @@ class Learner {
     int64_t step = 0;
     int64_t tokens = 0;
     double train_seconds = 0;
+    std::string started;  // the date
     double accuracy_before = -1;
     double best_loss = -1;
     int64_t best_step = -1;
@@ -121,7 +131,8 @@ class Learner {
     training::PendingStep pending;
     int64_t step = 0;
     double lr = 0, data_wait = 0;  // seconds that the data were not ready
-    Json::Object values = {};      // of its rows (BatchSource)
+    double epoch = 0;
+    Json::Object values = {};  // of its rows (BatchSource)
     reports::TensorBoardWriter::Scalars scalars = {};
   };
 
@@ -143,11 +154,15 @@ class Learner {
   // Of the rows that rank 0 reads this rank's.
   std::vector<data::PackedRow> shared_rows(std::string_view name,
                                            const std::function<std::vector<data::PackedRow>()>& read) const;
+  void check_update_size() const;
+  void read_rows(Check& check) const;
   void check_folder() const;  // whether this run may continue in it
   bool restore();
   Json state_to_save() const;
   void check_origin(const Json& state) const;
+  void tell_program(const Json& state) const;  // that saved it, where it is another one
   double lr() const;
+  void warn_of_lengths() const;  // keys of steps and epochs that have no effect
   void warn_of_warmup() const;
   void warn_of_jump(const Json& state) const;
   void build_with(Recipe::MakeObjective make_objective);  // null: none
@@ -163,9 +178,9 @@ class Learner {
   void save_result(const std::string& folder, const Whole& whole) const;
   // Rank 0 runs it with such a function, beside the others.
   void with_whole(const std::function<void(const Whole&)>& use) const;
-  void draw_curve() const;
   void log(const std::string& message) const;
-  Json summary() const;
+  void say_where_the_best_is() const;
+  Json summary(const RunCurves& curves) const;
 
   const RunSetup* setup_;
   RunConfig config_;
@@ -178,6 +193,7 @@ class Learner {
   int64_t held_updates_ = 0;                    // at the beginning
   double balance_factor_ = 0;                   // of the load balancing loss
   IdleExperts idle_experts_;
+  LossWatch loss_watch_;
   State state_;
   int64_t asked_step_ = 0, saved_step_ = 0;  // of the last checkpoint that is written or was; that was
   int64_t kept_step_ = -1;                   // besides the newest

@@ -1,6 +1,7 @@
 // A learner's folder and its checkpoints: starting, resuming, saving.
 #include <cmath>
 
+#include "base/build.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "recipes/critic.h"
 #include "recipes/learner.h"
 #include "recipes/origin.h"
+#include "recipes/output.h"
 #include "recipes/quantizer_state.h"
 
 namespace temper::recipes {
@@ -52,12 +54,17 @@ void Learner::check_folder() const {
                      : "Choose another output");
 }
 
+// The record of a run that can be resumed stays as it is until this one has resumed it.
 void Learner::open_folder(const std::string& resolved_yaml) const {
   make_directories(files_.folder);
   check_folder();
   if (is_adapter() && !has_states()) keep_source(config_.adapters.front().from, files_.from());
   checkpoints::sweep_temporary(files_.states());
-  write_file(files_.config(), is_adapter() ? yaml_of(config_) : resolved_yaml);
+  if (!has_states()) keep_config(resolved_yaml);
+}
+
+void Learner::keep_config(const std::string& resolved_yaml) const {
+  write_config(files_.config(), is_adapter() ? yaml_of(config_) : resolved_yaml);
 }
 
 bool Learner::restore() {
@@ -77,6 +84,7 @@ bool Learner::restore() {
   state_.tokens = state.at("tokens").as_int();
   state_.train_seconds = state.at("train_seconds").as_double();
   state_.accuracy_before = state.at("accuracy_before").as_double();
+  if (const Json* started = state.find("started")) state_.started = started->as_string();
   state_.best_loss = state.at("best_loss").as_double();
   state_.best_step = state.at("best_step").as_int();
   state_.last_loss = state.at("last_loss").as_double();
@@ -90,8 +98,18 @@ bool Learner::restore() {
   owes_evaluation_ = state.find("owes_evaluation") != nullptr;
   batches_->restore(state.at("data"), state.find("stopped") != nullptr);
   log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
+  tell_program(state);
   warn_of_jump(state);
   return true;
+}
+
+// States of older versions do not say.
+void Learner::tell_program(const Json& state) const {
+  const Json* const saved_by = state.find("program");
+  if (saved_by == nullptr || saved_by->as_string() == program_version()) return;
+  log_warning(
+      fmt::format("[{}] was saved by temper {}, this is {}: the run resumes, but perhaps not bit for bit",
+                  files_.folder, saved_by->as_string(), program_version()));
 }
 
 // Another schedule, or as many updates more. States of older versions do not say what would have come.
@@ -124,6 +142,8 @@ Json Learner::state_to_save() const {
   Json state = Json::Object{{"step", state_.step},
                             {"tokens", state_.tokens},
                             {"train_seconds", state_.train_seconds},
+                            {"program", program_version()},
+                            {"started", state_.started},
                             {"accuracy_before", state_.accuracy_before},
                             {"best_loss", state_.best_loss},
                             {"best_step", state_.best_step},

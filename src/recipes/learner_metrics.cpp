@@ -1,4 +1,6 @@
 // A learner's numbers: of its steps and its evaluations, in metrics.jsonl and TensorBoard.
+#include <cmath>
+
 #include "base/log.h"
 #include "base/text.h"
 #include "collectives/at_root.h"
@@ -84,6 +86,7 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
   const double fraction =
       peak_flops > 0 ? result.flops / report.seconds / (peak_flops * ranks().size()) : 0.0;
   Json::Object values{{"loss", result.loss},
+                      {"epoch", report.epoch},
                       {"lr", report.lr},
                       {"grad_norm", result.grad_norm},
                       {"tokens", state_.tokens},
@@ -111,6 +114,9 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
   add_preference(result.preference, "", "train/", values, scalars);
   add_routers(result, balance_factor_, values, scalars);
   for (const std::string& warning : idle_experts_.after(result.routers)) log_warning(warning);
+  if (recipe_of(config_).rollouts == nullptr)  // whose losses are around 0, and which warn of equal rewards
+    for (const std::string& warning : loss_watch_.after(report.step, result.loss, result.grad_norm))
+      log_warning(warning);
   add_policy(result.policy, values, scalars);
   add_distillation(result.distillation, "", "train/", values, scalars);
   values.insert(values.end(), report.values.begin(), report.values.end());
@@ -143,7 +149,9 @@ void Learner::evaluate() {
     metrics_->write(state_.step, values);
     events_->write(state_.step, scalars);
   }
-  keep_if_best(result.loss, fmt::format("eval loss {:.4f}", result.loss));
+  keep_if_best(result.loss, objective_ ? fmt::format("eval loss {:.4f}", result.loss)
+                                       : fmt::format("eval loss {:.4f} (perplexity {:.4g})", result.loss,
+                                                     std::exp(result.loss)));
 }
 
 void Learner::keep_if_best(double loss, const std::string& what) {

@@ -7,7 +7,7 @@ namespace temper::recipes {
 
 LoadedBatches::LoadedBatches(const data::Mixture& rows, const data::LoaderOptions& options,
                              collectives::Group& ranks, const collectives::Group& parts)
-    : ranks_(ranks), parts_(parts) {
+    : available_(rows.size()), ranks_(ranks), parts_(parts) {
   if (ranks.rank() == 0) loader_ = std::make_unique<data::Loader>(rows, options);
 }
 

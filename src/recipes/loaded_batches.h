@@ -20,11 +20,13 @@ class LoadedBatches : public BatchSource {
   double seconds_waited() const override { return loader_ ? loader_->seconds_waited() : 0; }
   Json counts() const override { return loader_->counts().to_json(); }
   std::string describe_counts() const override {
-    const std::string counts = loader_->counts().describe(), lost = loader_->counts().describe_lost();
+    const std::string counts = loader_->counts().describe_training(available_),
+                      lost = loader_->counts().describe_lost();
     return lost.empty() ? counts : counts + "; " + lost;
   }
 
  private:
+  const int64_t available_;  // rows
   collectives::Group& ranks_;
   const collectives::Group& parts_;
   std::unique_ptr<data::Loader> loader_;  // of rank 0

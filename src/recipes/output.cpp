@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstring>
 
+#include "base/build.h"
 #include "base/error.h"
 #include "base/files.h"
 
@@ -29,6 +30,10 @@ void check_output(const std::string& folder) {
   if (::access(there.c_str(), W_OK | X_OK) != 0)
     fail("[output] '{}' cannot be {}: {}; choose another output", folder,
          there == folder ? "written to" : fmt::format("made in '{}'", there), std::strerror(errno));
+}
+
+void write_config(const std::string& file, const std::string& resolved_yaml) {
+  write_file(file, fmt::format("# temper {}\n{}", program_version(), resolved_yaml));
 }
 
 }  // namespace temper::recipes

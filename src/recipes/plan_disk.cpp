@@ -82,7 +82,8 @@ constexpr size_t kFinalResult = 2;  // of these moments
 std::vector<Counts> moments_of(const RunConfig& config, const LearnerSizes& sizes, bool evaluates) {
   const int64_t steps = std::max<int64_t>(sizes.steps, 1),
                 keep = std::max<int64_t>(config.checkpoint.keep_last, 1);
-  const int64_t saves = period(config.checkpoint.every_steps, steps),
+  const bool any_time = config.checkpoint.seconds() > 0;
+  const int64_t saves = any_time ? 1 : period(config.checkpoint.every_steps.value_or(0), steps),
                 looks = period(config.eval.every_steps, steps);
   const int64_t saved = (steps + saves - 1) / saves, looked = evaluates ? (steps + looks - 1) / looks : 0;
   const int64_t best = std::min<int64_t>(looked, 1), kept = std::min(saved, keep);

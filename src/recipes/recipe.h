@@ -35,6 +35,13 @@ struct BatchInputs {
   layers::Adapter* adapter;  // that is trained; null: the model is
 };
 
+// How long a rollout takes where answers are as long as they may be.
+struct RolloutTime {
+  double seconds = 0;
+  int64_t updates = 1;    // that follow each
+  std::string condition;  // of these seconds: "with answers of 64 tokens (grpo.max_new_tokens)"
+};
+
 // How a recipe wants rows read.
 struct RowsWanted {
   data::Goal goal = data::Goal::kLanguageModel;
@@ -99,6 +106,14 @@ struct Recipe {
   // Of such a recipe: rows like those of an update, to measure and to plan by. Errors: rows that cannot be
   // read.
   data::Batch (*sample)(const RunConfig& config, const DataSets& data) = nullptr;
+  // Of such a recipe, for dry runs. Reads the rows of data.train and data.eval as the run would, until a time
+  // of the clock (base/clock.h): how many of data.train. Errors: rows that would stop the run.
+  int64_t (*read_rows)(const RunConfig& config, const DataSets& data, double end) = nullptr;
+  // Has a made-up answer judged, and says what it is worth. Errors: what would stop the run. Null: nothing
+  // judges.
+  std::string (*try_rewards)(const RunConfig& config, const DataSets& data) = nullptr;
+  // How long rollouts take, by a short one. Null: there are none.
+  RolloutTime (*time_of_rollouts)(const BatchInputs& inputs) = nullptr;
   // An Error for an update after which the run must not go on.
   void (*judge)(const RunConfig& config,
                 const training::StepResult& result) = [](const RunConfig&, const training::StepResult&) {};

@@ -232,19 +232,28 @@ void describe_threads(config::Schema& s, TrainConfig& c) {
       .changeable();
 }
 
-void describe(config::Schema& s, TrainConfig& c) {
+// How long a run is, and how large its updates.
+void describe_lengths(config::Schema& s, TrainConfig& c) {
   s.field("steps", c.steps, "The number of updates; 0 is as many as train.epochs give.")
       .at_least(0)
+      .at_most(kMostSteps)
       .changeable();
-  s.field("epochs", c.epochs, "The number of passes over the data where train.steps is 0.")
+  s.field("epochs", c.epochs, "The number of passes over the data where train.steps is 0. Omitted: 1.")
       .above(0)
+      .at_most(kMostEpochs)
       .changeable();
   s.field("rows_per_step", c.rows_per_step,
           "The number of rows in one update (of packed rows, with data.packing).")
-      .at_least(1);
+      .at_least(1)
+      .at_most(kMostRows);
   s.field("tokens_per_step", c.tokens_per_step,
           "Above 0: an update has as many rows as make so many tokens, instead of train.rows_per_step.")
-      .at_least(0);
+      .at_least(0)
+      .at_most(kMostTokens);
+}
+
+void describe(config::Schema& s, TrainConfig& c) {
+  describe_lengths(s, c);
   s.field("micro_batch_tokens", c.micro_batch_tokens,
           "The largest number of tokens in a micro-batch (at least one row); 0 computes the update in one "
           "micro-batch.")
@@ -297,7 +306,8 @@ void describe(config::Schema& s, EvalConfig& c) {
           "The number of updates between evaluations; 0 evaluates at the end only.")
       .at_least(0);
   s.field("exact_match", c.exact_match,
-          "The number of held-out questions that are answered greedily before and after training.")
+          "How many held-out questions are answered greedily before and after training, to count the answers "
+          "that match exactly; 0 asks none.")
       .at_least(0);
   s.field("max_new_tokens", c.max_new_tokens,
           "The largest number of tokens in the answer to one of these questions.")
@@ -305,8 +315,15 @@ void describe(config::Schema& s, EvalConfig& c) {
 }
 
 void describe(config::Schema& s, CheckpointConfig& c) {
-  s.field("every_steps", c.every_steps, "The number of updates between checkpoints; 0 saves at the end only.")
+  s.field("every_steps", c.every_steps,
+          "The number of updates between checkpoints; 0 saves at the end only. Omitted: see "
+          "checkpoint.every_minutes.")
       .at_least(0);
+  s.field("every_minutes", c.every_minutes,
+          "The time between checkpoints, in minutes; 0 saves none by time. Omitted: 5, or longer where "
+          "saving takes more than a twentieth of the time, unless checkpoint.every_steps is given.")
+      .at_least(0)
+      .at_most(1e6);
   s.field("keep_last", c.keep_last, "The number of checkpoints that are kept, besides the best one.")
       .at_least(1);
   s.field("async", c.async,

@@ -106,11 +106,14 @@ struct RouterConfig {
   layers::RouterOptions options = {};
 };
 
+// The largest values that make sense of what counts updates, so that none overflows.
+constexpr double kMostSteps = 1e9, kMostEpochs = 1e6, kMostRows = 1e6, kMostTokens = 1e9;
+
 struct TrainConfig {
-  int64_t steps = 0;  // 0: as many as `epochs` give
-  double epochs = 1;
-  int64_t rows_per_step = 8;    // rows (packed rows with data.packing) in one update
-  int64_t tokens_per_step = 0;  // above 0: as many rows as fit, instead of rows_per_step
+  int64_t steps = 0;                  // 0: as many as `epochs` give
+  std::optional<double> epochs = {};  // 1
+  int64_t rows_per_step = 8;          // rows (packed rows with data.packing) in one update
+  int64_t tokens_per_step = 0;        // above 0: as many rows as fit, instead of rows_per_step
   int64_t micro_batch_tokens = 8192;
   Checkpointing activation_checkpointing = Checkpointing::kNone;
   training::CudaGraph cuda_graph = training::CudaGraph::kAuto;
@@ -126,6 +129,7 @@ struct TrainConfig {
   int64_t threads = 0;
   Pinning pin_threads = Pinning::kAuto;
   Resume resume = Resume::kAuto;
+  double passes() const { return epochs.value_or(1); }  // over the data, where `steps` is 0
   layers::StateFormat format() const { return {master_weights, gradients, optimizer.moments}; }
 };
 
@@ -164,9 +168,14 @@ struct EvalConfig {
 };
 
 struct CheckpointConfig {
-  int64_t every_steps = 0;
+  std::optional<int64_t> every_steps = {};   // 0: none by steps
+  std::optional<double> every_minutes = {};  // 0: none by time; absent: kMinutes unless every_steps is there
   int64_t keep_last = 2;
   bool async = false;
+  static constexpr double kMinutes = 5;
+  double seconds() const {
+    return 60 * every_minutes.value_or(every_steps ? 0 : kMinutes);
+  }  // 0: none by time
 };
 
 // How several ranks divide the work; each is a number, or auto: what the others leave of the ranks.

@@ -16,7 +16,6 @@
 #include "recipes/adapter_config.h"
 #include "recipes/colocation.h"
 #include "recipes/evaluation.h"
-#include "recipes/layout_file.h"
 #include "recipes/mesh.h"
 #include "recipes/output.h"
 #include "recipes/plan.h"
@@ -98,6 +97,7 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_
       setup_(config, "", ranks),
       files_{config.output},
       saver_(ranks, config.checkpoint.async),
+      clock_(config.checkpoint, seconds_now()),
       exchange_(setup_),
       profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace(), setup_.ranks) {
   for (const AdapterConfig& adapter : config.adapters)
@@ -141,9 +141,7 @@ void TrainingLoop::begin_and_train() {
   const backends::RunChoices choices(files_.algorithms(), has_states(setup_.config));
   setup_.load_weights(preferred, options_.verbose);
   check_same_on_all_ranks(setup_.ranks, "model and data", setup_.origin.dump());
-  collectives::at_root(setup_.ranks, "storing kernels", [&] { store_kernels(preferred.kernels); });
-  if (is_root() && setup_.mesh.size() > 1)
-    write_file(files_.layout(), layout_json(setup_.model->decoder.parameters()).dump(2) + "\n");
+  if (is_root()) compare_kernels(preferred.kernels);
   const std::vector<ops::ModuleKernel> bound = setup_.model->decoder.ops().bindings();
   if (learners_.front()->is_adapter()) quantize_base();
   begin_each(&Learner::build);
@@ -157,6 +155,7 @@ void TrainingLoop::begin_and_train() {
       log_info("data: " + unused);
   }
   begin_each(&Learner::start);
+  collectives::at_root(setup_.ranks, "keeping the configuration", [&] { keep_record(); });
   find_peak();
   exchange_.greet();
   try {
@@ -191,7 +190,7 @@ void TrainingLoop::share_memory(RunMemory& plan, int64_t limit) {
     tokens = std::min(tokens, other);
   setup_.cache_tokens = tokens;
   plan.set_cache(tokens);
-  if (options_.explain_memory) log_info(phases_table(plan.updates, rollouts, tokens));
+  if (options_.explain_memory) print(phases_table(plan.updates, rollouts, tokens));
   if (tokens == wished) return;
   log_info(fmt::format(
       "rollouts: the cache has room for {} tokens, where {} are wished: so many fit into {} beside "
@@ -228,12 +227,13 @@ void TrainingLoop::train() {
     train_one(deadline);
     if (setup_.config.parallel.check)
       for (const auto& learner : learners_) learner->check_replicas();
-    std::array<int, 2> ranks_that{signals.requested() ? 1 : 0, saver_.is_written() ? 1 : 0};
-    setup_.ranks.sum("requests to stop, checkpoints written", std::span<int>(ranks_that));
+    std::array<int, 3> ranks_that{signals.requested() ? 1 : 0, saver_.is_written() ? 1 : 0,
+                                  is_root() && clock_.is_due(seconds_now()) ? 1 : 0};
+    setup_.ranks.sum("requests to stop, checkpoints written or due", std::span<int>(ranks_that));
     const bool stop = ranks_that[0] > 0;
     deadline.end_step(seconds_now() - start);
     if (ranks_that[1] == setup_.ranks.size()) saver_.commit();
-    evaluate_and_save(stop);
+    evaluate_and_save(stop, ranks_that[2] > 0);
     send_weights(false);
     if (!stop || std::none_of(learners_.begin(), learners_.end(), goes_on)) continue;
     end_interrupted("after");
@@ -335,7 +335,7 @@ void TrainingLoop::evaluate_what_is_owed() {
   saver_.save(owing, true);
 }
 
-void TrainingLoop::evaluate_and_save(bool stopping) {
+void TrainingLoop::evaluate_and_save(bool stopping, bool saving) {
   const auto is_due = [](const Learner& learner, int64_t every) {
     return learner.is_done() || (every > 0 && learner.step() % every == 0);
   };
@@ -343,14 +343,17 @@ void TrainingLoop::evaluate_and_save(bool stopping) {
   for (const auto& learner : learners_) {
     if (!learner->stop_reason().empty() || !learner->is_unsaved()) continue;
     if (is_due(*learner, learner->config().eval.every_steps)) evaluated.push_back(learner.get());
-    if (stopping || is_due(*learner, learner->config().checkpoint.every_steps))
+    if (stopping || saving || is_due(*learner, learner->config().checkpoint.every_steps.value_or(0)))
       saved.push_back(learner.get());
   }
   if (!evaluated.empty() || !saved.empty()) report_all();
   evaluate(evaluated);
   for (Learner* learner : saved) learner->check_replicas();
   // All states appear together: a process that is killed resumes from one step.
+  if (saved.empty()) return;
+  const double start = seconds_now();
   saver_.save(saved);
+  clock_.saved(start, seconds_now());
 }
 
 }  // namespace temper::recipes

@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "base/log_file.h"
+#include "recipes/checkpoint_clock.h"
 #include "recipes/learner.h"
 #include "recipes/saver.h"
 #include "recipes/step_deadline.h"
@@ -50,8 +51,11 @@ class TrainingLoop {
   void state_memory_policy() const;
   std::string estimated_time(double updates);
   double seconds_of_update();
+  std::string report_of(const Learner& learner, const Learner::Check& found) const;
   void open_folders();
-  void store_kernels(const ops::FieldValues& before) const;
+  void keep_record() const;
+  std::string plan_checkpoints();                              // what is saved when
+  void compare_kernels(const ops::FieldValues& before) const;  // with those of the folder
   void write_kernels() const;
   void check_kernels(const std::vector<ops::ModuleKernel>& bound) const;  // against those of the beginning
   void quantize_base();                                                   // of adapters
@@ -64,13 +68,14 @@ class TrainingLoop {
   void report_all();  // waits for the steps begun last, if they have not been reported
   void evaluate(const std::vector<Learner*>& learners);
   void evaluate_what_is_owed();
-  void evaluate_and_save(bool stopping);
+  void evaluate_and_save(bool stopping, bool saving);
   void send_weights(bool resumed);
   [[noreturn]] void end_unsent(const Error& error);
   void show(const std::vector<Learner::Report>& reports);
   int64_t memory_in_use() const;
   void find_peak();
-  int64_t plan_disk_of_all() const;
+  int64_t plan_disk_of_all(bool between) const;      // bytes; as Learner::plan_disk
+  void print(const std::string& text) const;         // a dry run's result
   void explain_memory(const RunMemory& plan) const;  // where it is asked for
 
   // training_loop_endings.cpp
@@ -90,6 +95,7 @@ class TrainingLoop {
   std::vector<std::unique_ptr<Learner>> learners_;
   std::vector<std::string> refused_;  // adapters that could not begin, and why
   Saver saver_;
+  CheckpointClock clock_;
   WeightExchange exchange_;
   std::unique_ptr<training::AdapterTrainer> adapters_;  // null: the whole model is trained
   double peak_flops_ = 0;                               // 0: not known

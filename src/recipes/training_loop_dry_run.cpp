@@ -1,5 +1,7 @@
 // The loop with --dry-run: checks, and how long the run is expected to take.
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -42,24 +44,18 @@ void TrainingLoop::check(const ops::Preferences& preferred, const RunMemory& pla
   double updates = 0;
   for (const auto& learner : learners_) {
     const Learner::Check found = learner->check();
-    const int64_t left = std::max<int64_t>(0, learner->total_steps() - found.step);
-    updates = std::max(updates, static_cast<double>(left));
-    if (learner->is_adapter())
-      report += fmt::format("adapter        {}: {}\n", learner->name(), found.trained);
-    report += fmt::format(
-        "data           {} rows; first update: {} rows, {} tokens, {} of them targets\nsteps          {}{}\n",
-        learner->data().train.size(), found.batch.rows.size(), found.batch.tokens, found.batch.target_tokens,
-        learner->total_steps(),
-        found.step == 0 ? ""
-        : left == 0     ? ": all of them are done, this run is finished"
-                        : fmt::format(": {} are done, the run resumes after them", found.step));
+    updates = std::max(updates, static_cast<double>(learner->total_steps() - found.step));
+    report += report_of(*learner, found);
     learner->take_rows(found.batch.rows);
   }
-  checkpoints::require_free_disk(config.output, plan_disk_of_all());
+  if (const std::string judged = learners_.front()->try_rewards(); !judged.empty())
+    report += "rewards        " + judged + "\n";
+  const std::string saved = plan_checkpoints();
   const Pool& memory = pool(setup_.facts.device);
-  report += fmt::format("disk           {} needed, {} free\nmemory         about {} needed, {} allowed\n",
-                        format_bytes(plan_disk_of_all()), format_bytes(free_disk_bytes(config.output)),
-                        format_bytes(plan.total), format_bytes(memory.limit()));
+  report += fmt::format(
+      "checkpoints    {}\ndisk           {} needed, {} free\nmemory         about {} needed, {} allowed\n",
+      saved, format_bytes(plan_disk_of_all(!clock_.is_left_out())),
+      format_bytes(free_disk_bytes(config.output)), format_bytes(plan.total), format_bytes(memory.limit()));
   if (plan.host_copies > 0)
     report += fmt::format("CPU's memory   {} for copies of checkpoints that are being written\n",
                           format_bytes(plan.host_copies));
@@ -68,22 +64,56 @@ void TrainingLoop::check(const ops::Preferences& preferred, const RunMemory& pla
     report += fmt::format("ranks          {}: {}; memory is that of each\n", mesh.size(), to_string(mesh));
   else if (updates > 0)
     report += "time           " + estimated_time(updates) + "\n";
-  log_info(report + "Nothing was trained (--dry-run).");
+  print(report + "Nothing was trained (--dry-run).");
   explain_memory(plan);
+}
+
+std::string TrainingLoop::report_of(const Learner& learner, const Learner::Check& found) const {
+  std::string report;
+  if (learner.is_adapter()) report += fmt::format("adapter        {}: {}\n", learner.name(), found.trained);
+  const int64_t rows = learner.data().train.size();
+  report += fmt::format(
+      "data           {} rows{}; first update: {} rows, {} tokens, {} of them targets\n", rows,
+      found.all_rows
+          ? ""
+          : fmt::format(", of which {} were read in a minute (temper data inspect reads all)", found.rows),
+      found.batch.rows.size(), found.batch.tokens, found.batch.target_tokens);
+  const int64_t steps = learner.total_steps();
+  return report + fmt::format("steps          {}{}\n", steps,
+                              found.step == 0 ? ""
+                              : found.step >= steps
+                                  ? ": all of them are done, this run is finished"
+                                  : fmt::format(": {} are done, the run resumes after them", found.step));
+}
+
+// What a dry run finds out is its result, like that of other commands.
+void TrainingLoop::print(const std::string& text) const {
+  if (!options_.dry_run) return log_info(text);
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
 }
 
 void TrainingLoop::explain_memory(const RunMemory& plan) const {
   if (!options_.explain_memory) return;
-  log_info(memory_table(setup_.phases->usage(), setup_.phases->peak_live(), &plan));
-  if (const std::string chunk = describe_chunk(setup_.config); !chunk.empty()) log_info(chunk);
+  print(memory_table(setup_.phases->usage(), setup_.phases->peak_live(), &plan));
+  if (const std::string chunk = describe_chunk(setup_.config); !chunk.empty()) print(chunk);
 }
 
 std::string TrainingLoop::estimated_time(double updates) {
   try {
     for (const auto& learner : learners_) learner->build_to_measure();
     const double seconds = seconds_of_update();
-    return fmt::format("about {} for {:.0f} updates of {:.2g} s; evaluations and checkpoints come on top",
-                       format_duration(updates * seconds), updates, seconds);
+    double all = updates * seconds;
+    std::string rollouts;
+    for (const auto& learner : learners_)
+      if (const auto time = learner->time_of_rollouts()) {
+        const double count = std::ceil(updates / static_cast<double>(time->updates));
+        all += count * time->seconds;
+        rollouts += fmt::format(" and {:.0f} rollouts of {:.2g} s {}", count, time->seconds, time->condition);
+      }
+    return fmt::format("about {} for {:.0f} updates of {:.2g} s{}; {}evaluations and checkpoints come on top",
+                       format_duration(all), updates, seconds, rollouts,
+                       rollouts.empty() ? "" : "rewards, scores, ");
   } catch (const Error& error) {
     return fmt::format("not estimated: {}", error.what());
   }

@@ -54,7 +54,11 @@ void TrainingLoop::end_interrupted(std::string_view when) {
 void TrainingLoop::lose(Learner& learner, const Error& error, bool by_data) {
   const bool learnt = learner.is_unsaved();
   const auto kept = [&] {
-    return fmt::format("the {} steps before it are saved in {}", learner.step(), learner.files().folder);
+    return fmt::format(
+        "the {} steps before it are saved in {}: the same command resumes when the row is right, or another "
+        "one is "
+        "in its place",
+        learner.step(), learner.files().folder);
   };
   const bool ends_all = error.kind() != ErrorKind::kInput || learners_.size() == 1;
   if (error.kind() == ErrorKind::kInput) saver_.commit();  // on all ranks

@@ -72,6 +72,7 @@ void TrainingLoop::show(const std::vector<Learner::Report>& reports) {
     if (report.total_steps > line.total_steps) {
       line.step = report.step;
       line.total_steps = report.total_steps;
+      line.epoch = report.epoch;
       line.lr = report.lr;
       line.seconds_left = report.train_seconds / static_cast<double>(report.step) *
                           static_cast<double>(report.total_steps - report.step);

@@ -31,6 +31,8 @@ Axis make_axis(double low, double high, int count, AxisKind kind) {
   if (steps) axis.step = std::max(axis.step, 1.0);
   const double first = steps ? std::ceil(low / axis.step - 1e-9) : std::floor(low / axis.step + 1e-9);
   const double last = steps ? std::floor(high / axis.step + 1e-9) : std::ceil(high / axis.step - 1e-9);
+  // Where the data begin, unless a tick is near.
+  if (steps && first * axis.step - low > 0.45 * axis.step) axis.ticks.push_back(low);
   for (double k = first; k <= last; ++k) axis.ticks.push_back(k * axis.step);
   axis.low = steps ? low : first * axis.step;
   axis.high = steps ? high : last * axis.step;

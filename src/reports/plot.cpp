@@ -13,8 +13,8 @@
 namespace temper::reports {
 namespace {
 
-constexpr double kWidth = 880, kHeight = 500;
-constexpr double kLeft = 76, kRight = 28, kTop = 52, kBottom = 58;
+constexpr double kWidth = 880, kHeight = 500, kNextHeight = 250;
+constexpr double kLeft = 76, kRight = 28, kTop = 52, kNextTop = 16, kBottom = 58;
 constexpr double kLegendRow = 22;
 constexpr size_t kLongestTitle = 72, kLongestName = 40;
 constexpr const char* kColours[] = {"#2f6fd6", "#e4572e", "#2a9d6f", "#8e5bd0", "#c99700", "#d1478c"};
@@ -36,10 +36,10 @@ struct Curve {
 
 struct Frame {
   Axis x, y;
-  double top = kTop;
+  double top = 0, bottom = 0;
 
   double px(double step) const { return kLeft + x.fraction(step) * (kWidth - kLeft - kRight); }
-  double py(double value) const { return kHeight - kBottom - y.fraction(value) * (kHeight - kBottom - top); }
+  double py(double value) const { return bottom - y.fraction(value) * (bottom - top); }
 };
 
 struct Range {
@@ -86,18 +86,25 @@ void add_faint(Range& range, const std::vector<PlotPoint>& points) {
   range.add(values[values.size() - 1 - cut]);
 }
 
-Frame frame_of(const std::vector<Curve>& curves, double top) {
-  Range x, y;
+// Of all panels, so that steps are below each other.
+Axis axis_of_steps(const std::vector<Panel>& panels) {
+  Range x;
+  for (const Panel& panel : panels)
+    for (const LossSeries& one : panel.series)
+      for (const PlotPoint& point : one.points)
+        if (drawable(point)) x.add(point.step);
+  return x.empty() ? make_axis(0, 10, 5, AxisKind::kSteps) : make_axis(x.low, x.high, 8, AxisKind::kSteps);
+}
+
+Axis axis_of_values(const std::vector<Curve>& curves, int ticks) {
+  Range y;
   for (const Curve& curve : curves) {
     add_faint(y, curve.faint);
-    for (const PlotPoint& point : curve.strong) {
-      if (!drawable(point)) continue;
-      x.add(point.step);
-      y.add(point.value);
-    }
+    for (const PlotPoint& point : curve.strong)
+      if (drawable(point)) y.add(point.value);
   }
-  if (x.empty()) return {make_axis(0, 10, 5, AxisKind::kSteps), make_axis(0, 1, 5, AxisKind::kValues), top};
-  return {make_axis(x.low, x.high, 8, AxisKind::kSteps), make_axis(y.low, y.high, 6, AxisKind::kValues), top};
+  return y.empty() ? make_axis(0, 1, 5, AxisKind::kValues)
+                   : make_axis(y.low, y.high, ticks, AxisKind::kValues);
 }
 
 // At most the lowest and the highest value of each half pixel column, in their order.
@@ -134,8 +141,8 @@ std::string path_data(const std::vector<PlotPoint>& points, const Frame& frame) 
   return data;
 }
 
-void draw_axes(Svg& svg, const Frame& frame) {
-  const double right = kWidth - kRight, bottom = kHeight - kBottom;
+void draw_axes(Svg& svg, const Frame& frame, const std::string& label) {
+  const double right = kWidth - kRight, bottom = frame.bottom;
   for (const double tick : frame.y.ticks) {
     const double y = frame.py(tick);
     svg.line(kLeft, y, right, y, kGrid, 1);
@@ -147,13 +154,14 @@ void draw_axes(Svg& svg, const Frame& frame) {
     svg.text(x, bottom + 20, tick_label(frame.x, tick), {.colour = kFaint, .anchor = "middle"});
   }
   svg.line(kLeft, bottom, right, bottom, kFaint, 1);
-  svg.text((kLeft + right) / 2, kHeight - 14, "step", {.colour = kInk, .anchor = "middle"});
-  svg.text(22, (frame.top + bottom) / 2, "loss", {.colour = kInk, .anchor = "middle", .upright = true});
+  svg.text((kLeft + right) / 2, bottom + 44, "step", {.colour = kInk, .anchor = "middle"});
+  svg.text(22, (frame.top + bottom) / 2, label, {.colour = kInk, .anchor = "middle", .upright = true});
 }
 
-// Returns the lower end of the legend's rows.
-double draw_legend(Svg& svg, const std::vector<Curve>& curves) {
-  double x = kLeft, y = kTop;
+// Its first row is at `y`. Returns the lower end of its rows.
+double draw_legend(Svg& svg, const std::vector<Curve>& curves, double y) {
+  if (curves.empty()) return y - 14;
+  double x = kLeft;
   for (const Curve& curve : curves) {
     const double width = 34 + text_width(curve.name) + 22;
     if (x > kLeft && x + width > kWidth - kRight) {
@@ -166,11 +174,11 @@ double draw_legend(Svg& svg, const std::vector<Curve>& curves) {
     svg.text(x + 34, y + 4, curve.name, {.colour = kInk});
     x += width;
   }
-  return curves.empty() ? kTop - 14 : y + kLegendRow;
+  return y + kLegendRow;
 }
 
 void draw_curves(Svg& svg, const std::vector<Curve>& curves, const Frame& frame) {
-  svg.begin_clip(kLeft, frame.top - 2, kWidth - kLeft - kRight + 6, kHeight - kBottom - frame.top + 4);
+  svg.begin_clip(kLeft, frame.top - 2, kWidth - kLeft - kRight + 6, frame.bottom - frame.top + 4);
   for (const Curve& curve : curves) svg.path(path_data(curve.faint, frame), curve.colour, 1, 0.33);
   for (const Curve& curve : curves) svg.path(path_data(curve.strong, frame), curve.colour, 2.2);
   for (const Curve& curve : curves) {
@@ -188,6 +196,20 @@ size_t count_undrawable(const std::vector<LossSeries>& series) {
     count += static_cast<size_t>(
         std::count_if(one.points.begin(), one.points.end(), [](const PlotPoint& p) { return !drawable(p); }));
   return count;
+}
+
+void draw_panel(Svg& svg, const Panel& panel, const Axis& steps, double top, double height) {
+  constexpr int kTicks = 6, kTicksOfLow = 4;
+  const std::vector<Curve> curves = curves_of(panel.series);
+  const Axis values = axis_of_values(curves, height < kHeight ? kTicksOfLow : kTicks);
+  const double legend = top + (top == 0 ? kTop : kNextTop);
+  const Frame frame{steps, values, draw_legend(svg, curves, legend), top + height - kBottom};
+  draw_axes(svg, frame, panel.label);
+  draw_curves(svg, curves, frame);
+  if (const size_t count = count_undrawable(panel.series); count > 0)
+    svg.text(kWidth - kRight, top + height - 14,
+             fmt::format("{} value{} not finite", count, count == 1 ? " is" : "s are"),
+             {.colour = "#c0392b", .anchor = "end"});
 }
 
 }  // namespace
@@ -213,23 +235,21 @@ std::vector<PlotPoint> smooth(const std::vector<PlotPoint>& points, double half_
   return out;
 }
 
-std::string draw_loss_curve(std::string_view title, const std::vector<LossSeries>& series) {
-  Svg svg(kWidth, kHeight);
+std::string draw_curves(std::string_view title, const std::vector<Panel>& panels) {
+  Svg svg(kWidth, kHeight + kNextHeight * std::max(0.0, static_cast<double>(panels.size()) - 1));
   svg.text(kLeft, 28, shorten(title, kLongestTitle), {.colour = kInk, .size = 16, .bold = true});
-  const std::vector<Curve> curves = curves_of(series);
-  const Frame frame = frame_of(curves, draw_legend(svg, curves));
-  draw_axes(svg, frame);
-  draw_curves(svg, curves, frame);
-  if (const size_t count = count_undrawable(series); count > 0)
-    svg.text(kWidth - kRight, kHeight - 14,
-             fmt::format("{} value{} not finite", count, count == 1 ? " is" : "s are"),
-             {.colour = "#c0392b", .anchor = "end"});
+  const Axis steps = axis_of_steps(panels);
+  double top = 0;
+  for (const Panel& panel : panels) {
+    const double height = top == 0 ? kHeight : kNextHeight;
+    draw_panel(svg, panel, steps, top, height);
+    top += height;
+  }
   return svg.finish();
 }
 
-void write_loss_curve(const std::string& path, std::string_view title,
-                      const std::vector<LossSeries>& series) {
-  write_file(path, draw_loss_curve(title, series));
+void write_curves(const std::string& path, std::string_view title, const std::vector<Panel>& panels) {
+  write_file(path, draw_curves(title, panels));
 }
 
 }  // namespace temper::reports

@@ -20,9 +20,16 @@ struct LossSeries {
   Style style = Style::kTrain;
 };
 
-// An SVG picture of losses over steps. Values that are not finite leave a gap, and a remark counts them.
-std::string draw_loss_curve(std::string_view title, const std::vector<LossSeries>& series);
-void write_loss_curve(const std::string& path, std::string_view title, const std::vector<LossSeries>& series);
+// What shares an axis of values.
+struct Panel {
+  std::string label;  // of the axis
+  std::vector<LossSeries> series;
+};
+
+// An SVG picture of values over steps: panels below each other, the first one the largest. Values that are
+// not finite leave a gap, and a remark counts them.
+std::string draw_curves(std::string_view title, const std::vector<Panel>& panels);
+void write_curves(const std::string& path, std::string_view title, const std::vector<Panel>& panels);
 
 // Averages weighted by distance on both sides, halved every `half_life` points, so that the curve does not
 // lag; values that are not finite are stepped over and stay as they are.

@@ -64,33 +64,47 @@ TEST(Plot, HandlesEveryShapeOfData) {
                                                                             std::vector<double>(30, NAN),
                                                                             {1e30, 1e-30}})
     for (const Style style : {Style::kTrain, Style::kEval})
-      expect_well_formed(draw_loss_curve("t", {series_of(values, style)}));
-  expect_well_formed(draw_loss_curve("", {}));
+      expect_well_formed(draw_curves("t", {{"loss", {series_of(values, style)}}}));
+  expect_well_formed(draw_curves("", {}));
 }
 
 TEST(Plot, DrawsRawSmoothedAndEvalPoints) {
   std::vector<double> values(100);
   for (size_t i = 0; i < values.size(); ++i) values[i] = 3 + std::sin(static_cast<double>(i));
-  const std::string svg = draw_loss_curve("run", {series_of(values), series_of({3, 2, 1}, Style::kEval)});
+  const std::string svg =
+      draw_curves("run", {{"loss", {series_of(values), series_of({3, 2, 1}, Style::kEval)}}});
   EXPECT_EQ(count(svg, "<path "), 3u);
   EXPECT_EQ(count(svg, "<circle "), 4u);  // three values and the legend
   EXPECT_EQ(count(svg, "stroke-opacity"), 2u);
 }
 
 TEST(Plot, NotFiniteValuesAreGapsAndCounted) {
-  const std::string svg = draw_loss_curve("run", {series_of({1, 2, NAN, 3, 4, INFINITY, 5})});
+  const std::string svg = draw_curves("run", {{"loss", {series_of({1, 2, NAN, 3, 4, INFINITY, 5})}}});
   EXPECT_EQ(count(svg, "h0"), 3u);  // one stroke before, between and behind the gaps
   EXPECT_NE(svg.find("2 values are not finite"), std::string::npos);
+}
+
+TEST(Plot, PanelsAreBelowEachOther) {
+  const std::string one = draw_curves("run", {{"reward", {series_of({1, 2, 3})}}});
+  const std::string svg =
+      draw_curves("run", {{"reward", {series_of({1, 2, 3})}}, {"loss", {series_of({5, 4})}}});
+  expect_well_formed(svg);
+  EXPECT_NE(one.find("height=\"500\""), std::string::npos);
+  EXPECT_NE(svg.find("height=\"750\""), std::string::npos);
+  EXPECT_EQ(count(svg, "<path "), 2u);
+  for (const char* const text : {">reward<", ">loss<", "id=\"clip1\"", "id=\"clip2\"", "url(#clip2)"})
+    EXPECT_NE(svg.find(text), std::string::npos) << text;
+  EXPECT_EQ(count(svg, ">step<"), 2u);
 }
 
 TEST(Plot, LongRunsStaySmall) {
   std::vector<double> values(300000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * 7919 % 1000);
-  EXPECT_LT(draw_loss_curve("run", {series_of(values)}).size(), 150000u);
+  EXPECT_LT(draw_curves("run", {{"loss", {series_of(values)}}}).size(), 150000u);
 }
 
 TEST(Plot, TextIsEscapedAndCut) {
-  const std::string svg = draw_loss_curve("<a> & \"b\" \x01\xFF", {{"x<y", {}, Style::kTrain}});
+  const std::string svg = draw_curves("<a> & \"b\" \x01\xFF", {{"loss", {{"x<y", {}, Style::kTrain}}}});
   EXPECT_NE(svg.find("&lt;a&gt; &amp; &quot;b&quot; \xEF\xBF\xBD\xEF\xBF\xBD<"), std::string::npos);
   expect_well_formed(svg);
   EXPECT_EQ(shorten("日本語", 3), "日本語");
@@ -109,7 +123,7 @@ TEST(Plot, SmoothingDoesNotLag) {
 
 TEST(Plot, IsWrittenToAFile) {
   const TemporaryDirectory folder;
-  write_loss_curve(folder / "loss.svg", "run", {series_of({2, 1})});
+  write_curves(folder / "loss.svg", "run", {{"loss", {series_of({2, 1})}}});
   EXPECT_TRUE(read_file(folder / "loss.svg").starts_with("<svg "));
 }
 
@@ -121,6 +135,11 @@ TEST(Axis, TicksAreRound) {
   EXPECT_EQ(tick_label(values, 1.5), "1.5");
   const Axis steps = make_axis(1, 3, 8, AxisKind::kSteps);
   EXPECT_EQ(steps.ticks, (std::vector<double>{1, 2, 3}));
+  // Where the data begin, unless that is close to the next.
+  EXPECT_EQ(make_axis(1, 600, 8, AxisKind::kSteps).ticks,
+            (std::vector<double>{1, 100, 200, 300, 400, 500, 600}));
+  EXPECT_EQ(make_axis(90, 600, 8, AxisKind::kSteps).ticks,
+            (std::vector<double>{100, 200, 300, 400, 500, 600}));
   EXPECT_EQ(tick_label(make_axis(0, 20000, 8, AxisKind::kSteps), 5000), "5k");
   EXPECT_EQ(tick_label(make_axis(-1, 1, 4, AxisKind::kValues), -1e-17), "0.0");
 }

@@ -37,16 +37,19 @@ std::vector<Piece> pieces_of(const StepReport& report) {
   const auto add = [&](int rank, std::string text) { pieces.push_back({std::move(text), rank}); };
   add(0, report.total_steps > 0 ? fmt::format("step {}/{}", report.step, report.total_steps)
                                 : fmt::format("step {}", report.step));
+  if (known(report.epoch)) add(6, fmt::format("epoch {:.2f}", report.epoch));
   add(1, fmt::format("loss {:.4f}", report.loss));
   for (const auto& [name, value] : report.extras) add(3, fmt::format("{} {:.4g}", name, value));
   if (known(report.lr)) add(6, fmt::format("lr {:.1e}", report.lr));
   if (known(report.grad_norm)) add(4, fmt::format("grad {:.3g}", report.grad_norm));
   if (known(report.tokens_per_second)) add(5, fmt::format("{} tok/s", format_rate(report.tokens_per_second)));
-  if (known(report.peak_fraction)) add(7, fmt::format("{:.0f}% peak", 100 * report.peak_fraction));
+  if (known(report.peak_fraction)) add(7, fmt::format("MFU {:.0f}%", 100 * report.peak_fraction));
   if (report.memory_bytes > 0) add(8, format_bytes(report.memory_bytes));
   if (report.seconds_left >= 0) add(2, fmt::format("{} left", format_duration(report.seconds_left)));
   return pieces;
 }
+
+bool is_last(const StepReport& report) { return report.total_steps > 0 && report.step >= report.total_steps; }
 
 std::string join_pieces(const std::vector<Piece>& pieces, const char* gap = "  ") {
   std::string line;
@@ -107,8 +110,7 @@ void Progress::show(const StepReport& report, double now) {
 }
 
 bool Progress::is_due(const StepReport& report, double now) const {
-  const bool is_last = report.total_steps > 0 && report.step >= report.total_steps;
-  if (printed_step_ < 0 || is_last) return true;
+  if (printed_step_ < 0 || is_last(report)) return true;
   const double passed = now - printed_at_;
   if (options_.terminal) return passed >= options_.redraw_seconds;
   const bool enough_steps =
@@ -117,8 +119,7 @@ bool Progress::is_due(const StepReport& report, double now) const {
 }
 
 void Progress::keep_if_due(double now) {
-  const bool is_last = latest_.total_steps > 0 && latest_.step >= latest_.total_steps;
-  if (kept_at_ > 0 && !is_last && now - kept_at_ < options_.interval_seconds) return;
+  if (kept_at_ > 0 && !is_last(latest_) && now - kept_at_ < options_.interval_seconds) return;
   keep();
   kept_at_ = now;
 }
@@ -141,16 +142,21 @@ void Progress::print(const StepReport& report) {
   std::fflush(options_.out);
   live_ = options_.terminal;
   pending_ = false;
+  if (live_ && is_last(report)) leave();
+}
+
+// What is logged from now on is below the line.
+void Progress::leave() {
+  std::fputs("\n", options_.out);
+  std::fflush(options_.out);
+  live_ = false;
+  set_log_prefix("");
 }
 
 void Progress::finish() {
   if (pending_) print(latest_);
   if (unkept_) keep();
-  if (live_) {
-    std::fputs("\n", options_.out);
-    std::fflush(options_.out);
-  }
-  live_ = false;
+  if (live_) leave();
   if (options_.terminal) set_log_prefix("");
 }
 

@@ -11,11 +11,12 @@ namespace temper::reports {
 struct StepReport {
   int64_t step = 0;
   int64_t total_steps = 0;
-  double loss = 0;  // shown whatever it is
+  double loss = 0;    // shown whatever it is
+  double epoch = -1;  // passes over the data so far
   double lr = -1;
   double grad_norm = -1;
   double tokens_per_second = -1;
-  double peak_fraction = -1;  // of the machine's matrix peak, 1 is all of it
+  double peak_fraction = -1;  // model FLOPs utilization (MFU): of the machine's matrix peak, 1 is all of it
   int64_t memory_bytes = 0;
   double seconds_left = -1;
   std::vector<std::pair<std::string, double>> extras = {};  // for example {"reward", 0.31}, behind the loss
@@ -36,7 +37,8 @@ struct ProgressOptions {
 ProgressOptions progress_for_stderr();  // a terminal if standard error is one
 
 // Shows the run's progress. On a terminal, log lines clear the live line first, and the next step draws it
-// anew. The log's copy (base/log.h) gets a line as often as what is not a terminal does, and the last one.
+// anew; the last step's line stays. The log's copy (base/log.h) gets a line as often as what is not a
+// terminal does, and the last one.
 class Progress {
  public:
   explicit Progress(ProgressOptions options = progress_for_stderr());
@@ -53,6 +55,7 @@ class Progress {
   void print(const StepReport& report);
   void keep_if_due(double now);
   void keep();
+  void leave();  // the live line where it stands
 
   ProgressOptions options_;
   StepReport latest_;

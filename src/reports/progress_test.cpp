@@ -14,6 +14,7 @@ StepReport full_report() {
   return {.step = 12,
           .total_steps = 100,
           .loss = 2.31449,
+          .epoch = 0.4766,
           .lr = 2e-5,
           .grad_norm = 1.2345,
           .tokens_per_second = 12345,
@@ -45,9 +46,10 @@ class Recorded {
 StepReport at(int64_t step) { return {.step = step, .total_steps = 100, .loss = 1}; }
 
 TEST(FormatStep, ShowsWhatIsKnown) {
-  EXPECT_EQ(format_step(full_report()),
-            "step 12/100  loss 2.3145  reward 0.25  length 310  lr 2.0e-05  grad 1.23  12.3k tok/s  "
-            "43% peak  1.50 GiB  1h 02m left");
+  EXPECT_EQ(
+      format_step(full_report()),
+      "step 12/100  epoch 0.48  loss 2.3145  reward 0.25  length 310  lr 2.0e-05  grad 1.23  12.3k tok/s  "
+      "MFU 43%  1.50 GiB  1h 02m left");
   EXPECT_EQ(format_step({.step = 3, .loss = 1}), "step 3  loss 1.0000");
   EXPECT_EQ(format_step({.step = 3, .loss = NAN, .grad_norm = INFINITY}), "step 3  loss nan  grad inf");
 }
@@ -90,6 +92,19 @@ TEST(Progress, RedrawsOneLineOnATerminal) {
     progress.show(at(3), 0.2);
   }
   EXPECT_EQ(recorded.text(), "\r\x1b[Kstep 1/100  loss 1.0000\r\x1b[Kstep 3/100  loss 1.0000\n");
+}
+
+TEST(Progress, TheLastStepStaysOnATerminal) {
+  Recorded recorded;
+  testing::internal::CaptureStderr();
+  {
+    Progress progress(recorded.options(true));
+    progress.show(at(99), 0);
+    progress.show(at(100), 0.01);
+    log_info("eval loss 2");  // below it, not over it
+  }
+  EXPECT_EQ(recorded.text(), "\r\x1b[Kstep 99/100  loss 1.0000\r\x1b[Kstep 100/100  loss 1.0000\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "eval loss 2\n");
 }
 
 TEST(Progress, LogLinesClearTheLiveLine) {

@@ -63,10 +63,10 @@ void Svg::text(double x, double y, std::string_view text, const TextStyle& style
 
 void Svg::begin_clip(double x, double y, double width, double height) {
   out_ += fmt::format(
-      "<clipPath id=\"clip\"><rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" "
-      "height=\"{:.1f}\"/></clipPath>\n"
-      "<g clip-path=\"url(#clip)\">\n",
-      x, y, width, height);
+      "<clipPath id=\"clip{4}\"><rect x=\"{0:.1f}\" y=\"{1:.1f}\" width=\"{2:.1f}\" "
+      "height=\"{3:.1f}\"/></clipPath>\n"
+      "<g clip-path=\"url(#clip{4})\">\n",
+      x, y, width, height, ++clips_);
 }
 
 void Svg::end_clip() { out_ += "</g>\n"; }

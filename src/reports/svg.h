@@ -21,12 +21,13 @@ class Svg {
   void dot(double x, double y, double radius, std::string_view colour);  // with a white rim
   void path(const std::string& data, std::string_view colour, double width, double opacity = 1);
   void text(double x, double y, std::string_view text, const TextStyle& style);
-  void begin_clip(double x, double y, double width, double height);  // once in a picture
+  void begin_clip(double x, double y, double width, double height);
   void end_clip();
   std::string finish();
 
  private:
   std::string out_;
+  int clips_ = 0;
 };
 
 // Text as XML content: markup is escaped; what XML cannot hold becomes U+FFFD.

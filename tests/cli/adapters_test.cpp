@@ -162,7 +162,7 @@ TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
   const std::string again =
       "train " + config + " --output " + copy + " --data.shuffle false --data.packing none";
   write_file(bad, rows.substr(0, end));
-  expect_refused(again, 2, "[adapters.bad] [data] cannot resume with other data: rows was 31, is 30");
+  expect_refused(again, 2, "[adapters.bad] [data] cannot resume with other data: rows was 31, is 30; the");
   write_file(bad, rows.substr(0, rows.find('\n', end) + 1));
   const Outcome mended = run(again);
   EXPECT_EQ(mended.code, 0) << mended.err;
@@ -330,7 +330,7 @@ TEST_F(AdapterCli, AStoppedRunOfAdaptersIsCheckedBeforeItGoesOn) {
   const Outcome dry =
       run("train " + with_adapters("shape3", "  - {rank: 2}\n") + " --output " + out + " --dry-run");
   EXPECT_EQ(dry.code, 0) << dry.err;
-  EXPECT_NE(dry.err.find("adapter: 21 adapted modules"), std::string::npos) << dry.err;
+  EXPECT_NE(dry.out.find("adapter: 21 adapted modules"), std::string::npos) << dry.out;
   remove_all(folder_of(out, "adapter") + "/checkpoints");
   expect_refused(
       "train " + with_adapters("shape", "  - {rank: 2}\n") + " --output " + out + " --train.resume never", 2,

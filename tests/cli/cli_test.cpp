@@ -21,7 +21,7 @@ TEST_F(Cli, ARunMakesEverythingItPromises) {
   EXPECT_FALSE(list_directory(out + "/tensorboard").empty());
   const Json summary = Json::parse_file(out + "/summary.json");
   for (const char* key :
-       {"accuracy_before", "accuracy_after", "train_seconds", "tokens_per_second", "peak_memory_bytes"})
+       {"exact_match_before", "exact_match_after", "train_seconds", "tokens_per_second", "peak_memory_bytes"})
     EXPECT_TRUE(summary.at(key).is_number()) << key;
   EXPECT_EQ(losses(out).size(), 12u);
   const Outcome answer = run("generate " + out + "/model -p 'What is 10 + 10?' -n 4 --greedy");
@@ -83,7 +83,7 @@ TEST_F(Cli, DryRunTrainsNothing) {
   const std::string out = folder() + "/dry";
   const Outcome outcome = run("train " + yaml() + " --output " + out + " --dry-run");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("Nothing was trained"), std::string::npos);
+  EXPECT_NE(outcome.out.find("Nothing was trained"), std::string::npos);
   EXPECT_FALSE(exists(out));
 }
 

@@ -185,7 +185,7 @@ TEST_F(TrainerSends, PlansSayWhatMemoryValuesTravelThrough) {
       plan("--exchange.chunk_mib 48"),
       "Weights that go to another process travel through 48.00 MiB (exchange.chunk_mib) of the CPU's memory");
   EXPECT_EQ(run("train " + yaml() + " --dry-run --explain-memory --output " + folder() + "/planned")
-                .err.find("travel through"),
+                .out.find("travel through"),
             std::string::npos);
 }
 

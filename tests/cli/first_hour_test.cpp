@@ -147,7 +147,7 @@ TEST_F(Cli, DryRunEstimatesTime) {
     const std::string out = folder() + "/timed";
     const Outcome outcome = run("train " + yaml() + " --output " + out + " --dry-run" + options);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_TRUE(std::regex_search(outcome.err, time)) << outcome.err;
+    EXPECT_TRUE(std::regex_search(outcome.out, time)) << outcome.out;
     EXPECT_FALSE(exists(out));
   }
 }
@@ -155,12 +155,12 @@ TEST_F(Cli, DryRunEstimatesTime) {
 TEST_F(Cli, AFinishedRunSaysSo) {
   const std::string out = folder() + "/done", command = "train " + yaml() + " --output " + out;
   EXPECT_EQ(run(command).err.find("finished"), std::string::npos);
-  EXPECT_NE(run(command + " --dry-run").err.find("all of them are done, this run is finished"),
+  EXPECT_NE(run(command + " --dry-run").out.find("all of them are done, this run is finished"),
             std::string::npos);
   const Outcome again = run(command);
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_NE(again.err.find("this run is finished: it trained 12 steps"), std::string::npos) << again.err;
-  EXPECT_NE(run(command + " --train.steps 13 --dry-run").err.find(": 12 are done"), std::string::npos);
+  EXPECT_NE(run(command + " --train.steps 13 --dry-run").out.find(": 12 are done"), std::string::npos);
   EXPECT_EQ(run(command + " --train.steps 13").err.find("finished"), std::string::npos);
 }
 

@@ -182,6 +182,22 @@ TEST_F(GrpoCli, HeldOutPromptsAreJudged) {
   for (const Json& line : metrics(out)) evaluations += line.find("eval_reward") != nullptr;
   EXPECT_EQ(evaluations, 2);
   EXPECT_TRUE(exists(out + "/best/model.safetensors"));
+  // The result is rewards, not the loss.
+  const Json summary = Json::parse_file(out + "/summary.json");
+  std::vector<double> rewards, judged;
+  for (const Json& line : metrics(out)) {
+    if (line.find("reward") != nullptr) rewards.push_back(number(line, "reward"));
+    if (line.find("eval_reward") != nullptr) judged.push_back(number(line, "eval_reward"));
+  }
+  for (const auto& [name, values] : {std::pair{"reward", rewards}, {"eval_reward", judged}}) {
+    const Json& span = summary.at(name);
+    EXPECT_NEAR(number(span, "first"), values.front(), 1e-5);
+    EXPECT_NEAR(number(span, "last"), values.back(), 1e-5);
+    EXPECT_NEAR(number(span, "best"), *std::max_element(values.begin(), values.end()), 1e-5);
+  }
+  EXPECT_TRUE(summary.at("eval_loss").is_null());
+  for (const char* const text : {">reward<", "training reward", "evaluation reward"})
+    expect_has(read_file(out + "/loss.svg"), text);
   // One that leaves no room for an answer is named before anything is trained, or left out.
   std::string rows = prompts(6);
   rows.insert(rows.find('\n') + 1, R"({"prompt": ")" + std::string(60, 'x') + "\", \"answer\": \"1\"}\n");
@@ -366,13 +382,6 @@ TEST_F(GrpoCli, RolloutsGetTheMemoryThatTrainingLeaves) {
   expect_has(outcome.err + outcome.out, "where 16384 are wished: so many fit into 30.00 MiB");
   expect_refused(command + "30 --grpo.cache_tokens 16384", 4, "the configuration needs 16384");
   expect_refused(command + "13", 4, "0 tokens of cache would fit, and the longest request needs 48");
-}
-
-TEST_F(GrpoCli, ADryRunPlans) {
-  const Outcome outcome =
-      run("train " + configuration("dry", "") + " --dry-run --output " + folder() + "/dry");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  expect_has(outcome.err + outcome.out, "Nothing was trained");
 }
 
 }  // namespace

@@ -171,9 +171,9 @@ class DiskPlans : public Plans {
         "--data.eval [] --data.eval_fraction " + held_out + " " + options;
     const Outcome dry = run(command + " --dry-run");
     ASSERT_EQ(dry.code, 0) << dry.err;
-    const size_t at = dry.err.find("\ndisk ");
-    ASSERT_NE(at, std::string::npos) << dry.err;
-    const double planned = bytes_at("\ntotal" + dry.err.substr(at + 5), 0);
+    const size_t at = dry.out.find("\ndisk ");
+    ASSERT_NE(at, std::string::npos) << dry.out;
+    const double planned = bytes_at("\ntotal" + dry.out.substr(at + 5), 0);
     std::atomic<bool> done = false;
     int64_t most = 0;
     std::thread watcher([&] {

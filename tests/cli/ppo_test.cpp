@@ -304,13 +304,13 @@ TEST_F(Ppo, PlansOfDiskCountTheCritic) {
     const std::string command = "train " + configuration(name, std::string("  loss: ppo\n") + keys) +
                                 " --output " + out + " --checkpoint.keep_last 2 --train.steps 4";
     const Outcome dry = run(command + " --dry-run");
-    const size_t at = dry.err.find("\ndisk ");
+    const size_t at = dry.out.find("\ndisk ");
     ASSERT_NE(at, std::string::npos) << dry.err;
-    std::istringstream text(dry.err.substr(at + 6));
+    std::istringstream text(dry.out.substr(at + 6));
     double planned = 0;
     std::string unit;
     text >> planned >> unit;
-    ASSERT_EQ(unit, "MiB") << dry.err;
+    ASSERT_EQ(unit, "MiB") << dry.out;
     ASSERT_EQ(run(command).code, 0);
     const double most = static_cast<double>(bytes_below(out + "/checkpoints") + bytes_below(out + "/model") +
                                             bytes_below(out + "/critic")) /

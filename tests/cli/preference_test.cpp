@@ -204,7 +204,7 @@ TEST_F(PreferenceCli, ADryRunEstimatesTheTimeOfKto) {
   const Outcome dry =
       run("train " + config + " --output " + folder() + "/kto_dry --data.packing none --dry-run");
   EXPECT_EQ(dry.code, 0) << dry.err;
-  EXPECT_NE(dry.err.find("time           about "), std::string::npos) << dry.err;
+  EXPECT_NE(dry.out.find("time           about "), std::string::npos) << dry.out;
 }
 
 TEST_F(PreferenceCli, BadRowsNameTheirPlace) {

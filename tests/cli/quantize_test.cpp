@@ -312,7 +312,7 @@ TEST_F(Cli, QuantizedRunsArePlanned) {
   for (const char* flags : {"FP8", "W4A8", "NVFP4 --adapters '[{name: a, rank: 2}]'"}) {
     const Outcome dry = run("train " + yaml() + " --output " + out + " --dry-run --quantize.preset " + flags);
     EXPECT_EQ(dry.code, 0) << dry.err;
-    EXPECT_NE(dry.err.find("\ntime           about "), std::string::npos) << dry.err;
+    EXPECT_NE(dry.out.find("\ntime           about "), std::string::npos) << dry.out;
     EXPECT_FALSE(exists(out));
     EXPECT_EQ(dry.err.find("has no effect"), std::string::npos) << dry.err;
   }

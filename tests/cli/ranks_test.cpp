@@ -236,9 +236,9 @@ TEST_F(Ranks, ArePlannedOnOne) {
         run("train " + yaml() + " --output " + folder() +
             "/planned --train.rows_per_step 64 --train.micro_batch_tokens 64 --dry-run " + flags);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    const size_t at = outcome.err.find("memory         about ");
-    EXPECT_NE(at, std::string::npos) << outcome.err;
-    return std::pair{std::stod(outcome.err.substr(at + 21)), outcome.err};
+    const size_t at = outcome.out.find("memory         about ");
+    EXPECT_NE(at, std::string::npos) << outcome.out;
+    return std::pair{std::stod(outcome.out.substr(at + 21)), outcome.out};
   };
   const auto [one, alone] = needed("");
   EXPECT_EQ(alone.find("ranks   "), std::string::npos);

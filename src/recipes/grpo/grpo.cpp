@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "recipes/grpo/grpo_batches.h"
 #include "recipes/grpo/grpo_keys.h"
+#include "recipes/grpo/trial.h"
 #include "recipes/recipe.h"
 #include "recipes/rollout_memory.h"
 #include "rollout/batch_invariant.h"
@@ -132,6 +133,9 @@ void register_grpo() {
        .batches = batches,
        .updates_per_epoch = updates_per_epoch,
        .sample = sample,
+       .read_rows = read_prompts,
+       .try_rewards = try_rewards,
+       .time_of_rollouts = time_of_rollouts,
        .judge = judge});
 }
 

@@ -1,0 +1,13 @@
+#pragma once
+#include <string>
+
+#include "recipes/recipe.h"
+
+// What a dry run of recipe grpo tries (Recipe::read_rows and what follows it).
+namespace temper::recipes {
+
+int64_t read_prompts(const RunConfig& config, const DataSets& data, double end);
+std::string try_rewards(const RunConfig& config, const DataSets& data);
+RolloutTime time_of_rollouts(const BatchInputs& inputs);
+
+}  // namespace temper::recipes

@@ -34,8 +34,8 @@ class Mixture {
   size_t member_of(int64_t row) const;
   ReadRow read(int64_t row) const;
   ReadRow read_first_of_file(int64_t row) const;  // of the file that the row is in
-  Json json(int64_t row) const;          // as it stands in its file
-  std::string place(int64_t row) const;  // "file:LINE"
+  Json json(int64_t row) const;                   // as it stands in its file
+  std::string place(int64_t row) const;           // "file:LINE"
 
   std::string describe() const;  // the sources' names
 

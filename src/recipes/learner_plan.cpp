@@ -57,8 +57,7 @@ void Learner::read_rows(Check& check) const {
   const Recipe& recipe = recipe_of(config_);
   if (recipe.sample != nullptr) {
     check.batch = recipe.sample(config_, data_);
-    check.rows = recipe.read_rows(config_, data_, end);
-    check.all_rows = check.rows == data_.train.size();
+    check.read = recipe.read_rows(config_, data_, total_steps(), end);
     return;
   }
   data::LoaderOptions options = loader_options(config_);
@@ -66,11 +65,11 @@ void Learner::read_rows(Check& check) const {
   data::Loader loader(data_.train, options);
   check.batch = *loader.next();
   int64_t epoch = check.batch.epoch;
-  for (int64_t update = 1; update < total_steps() && epoch == 0 && check.all_rows; ++update) {
+  for (int64_t update = 1; update < total_steps() && epoch == 0 && check.read.all; ++update) {
     epoch = loader.next()->epoch;
-    check.all_rows = seconds_now() < end;
+    check.read.all = seconds_now() < end;
   }
-  check.rows = std::min(loader.counts().rows, data_.train.size());
+  check.read.rows = std::min(loader.counts().rows, data_.train.size());
   if (data_.eval) read_all(*data_.eval, config_);
 }
 

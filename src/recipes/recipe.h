@@ -35,6 +35,12 @@ struct BatchInputs {
   layers::Adapter* adapter;  // that is trained; null: the model is
 };
 
+// Of data.train, by a dry run; not all: time was up.
+struct RowsRead {
+  int64_t rows = 0;
+  bool all = true;
+};
+
 // How long a rollout takes where answers are as long as they may be.
 struct RolloutTime {
   double seconds = 0;
@@ -106,9 +112,9 @@ struct Recipe {
   // Of such a recipe: rows like those of an update, to measure and to plan by. Errors: rows that cannot be
   // read.
   data::Batch (*sample)(const RunConfig& config, const DataSets& data) = nullptr;
-  // Of such a recipe, for dry runs. Reads the rows of data.train and data.eval as the run would, until a time
-  // of the clock (base/clock.h): how many of data.train. Errors: rows that would stop the run.
-  int64_t (*read_rows)(const RunConfig& config, const DataSets& data, double end) = nullptr;
+  // Of such a recipe, for dry runs. Reads the rows that so many updates ask, in the first epoch, and those of
+  // data.eval, until a time of the clock (base/clock.h). Errors: rows that would stop the run.
+  RowsRead (*read_rows)(const RunConfig& config, const DataSets& data, int64_t updates, double end) = nullptr;
   // Has a made-up answer judged, and says what it is worth. Errors: what would stop the run. Null: nothing
   // judges.
   std::string (*try_rewards)(const RunConfig& config, const DataSets& data) = nullptr;

@@ -74,9 +74,9 @@ std::string TrainingLoop::report_of(const Learner& learner, const Learner::Check
   const int64_t rows = learner.data().train.size();
   report += fmt::format(
       "data           {} rows{}; first update: {} rows, {} tokens, {} of them targets\n", rows,
-      found.all_rows
-          ? ""
-          : fmt::format(", of which {} were read in a minute (temper data inspect reads all)", found.rows),
+      found.read.all ? ""
+                     : fmt::format(", of which {} were read in a minute (temper data inspect reads all)",
+                                   found.read.rows),
       found.batch.rows.size(), found.batch.tokens, found.batch.target_tokens);
   const int64_t steps = learner.total_steps();
   return report + fmt::format("steps          {}{}\n", steps,

@@ -31,15 +31,19 @@ double seconds_of_answers(rollout::EngineOfRanks& engine, Prompts& prompts, int6
 
 }  // namespace
 
-int64_t read_prompts(const RunConfig& config, const DataSets& data, double end) {
-  const int64_t most_new = grpo_keys(config).max_new_tokens;
-  const auto read = [&](const data::Mixture& rows) {
-    int64_t row = 0;
-    while (row < rows.size() && seconds_now() < end) prompt_of(rows, row++, config, most_new);
-    return row;
-  };
-  if (data.eval) read(*data.eval);
-  return read(data.train);
+// Dynamic sampling may ask any number of prompts.
+RowsRead read_prompts(const RunConfig& config, const DataSets& data, int64_t updates, double end) {
+  const GrpoKeys& keys = grpo_keys(config);
+  const auto goes_on = [&] { return seconds_now() < end; };
+  if (data.eval)
+    for (int64_t row = 0; row < data.eval->size() && goes_on(); ++row)
+      prompt_of(*data.eval, row, config, keys.max_new_tokens);
+  const int64_t size = data.train.size(), rollouts = (updates + keys.updates() - 1) / keys.updates();
+  const int64_t wanted = keys.dynamic_sampling ? size : std::min(size, rollouts * keys.prompts_per_rollout);
+  Prompts prompts(data.train, config, keys.max_new_tokens);
+  const auto read = [&] { return prompts.asked() + prompts.left_out(); };
+  while (read() < wanted && goes_on()) prompts.next();
+  return {std::min(read(), size), read() >= wanted};
 }
 
 std::string try_rewards(const RunConfig& config, const DataSets& data) {

@@ -6,7 +6,7 @@
 // What a dry run of recipe grpo tries (Recipe::read_rows and what follows it).
 namespace temper::recipes {
 
-int64_t read_prompts(const RunConfig& config, const DataSets& data, double end);
+RowsRead read_prompts(const RunConfig& config, const DataSets& data, int64_t updates, double end);
 std::string try_rewards(const RunConfig& config, const DataSets& data);
 RolloutTime time_of_rollouts(const BatchInputs& inputs);
 

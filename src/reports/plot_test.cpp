@@ -95,6 +95,8 @@ TEST(Plot, PanelsAreBelowEachOther) {
   for (const char* const text : {">reward<", ">loss<", "id=\"clip1\"", "id=\"clip2\"", "url(#clip2)"})
     EXPECT_NE(svg.find(text), std::string::npos) << text;
   EXPECT_EQ(count(svg, ">step<"), 2u);
+  for (const char* const place : {"y=\"486.0\"", "y=\"736.0\""})  // of "step", below the axis of each
+    EXPECT_NE(svg.find(place), std::string::npos) << place;
 }
 
 TEST(Plot, LongRunsStaySmall) {

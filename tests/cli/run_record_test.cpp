@@ -32,9 +32,8 @@ TEST_F(Cli, ARefusedCommandChangesNothingInTheFolder) {
   std::vector<std::string> before;
   for (const std::string& name : names) before.push_back(read_file(out + "/" + name));
   write_file(folder() + "/other.jsonl", read_file(folder() + "/train.jsonl") + "{\"text\": \"one more\"}\n");
-  expect_refused(command + " --model.ops_implementation.rms_norm_implementation eager --data.train [" +
-                     folder() + "/other.jsonl]",
-                 2, "cannot resume with other data");
+  expect_refused(command + " --data.train [" + folder() + "/other.jsonl]", 2,
+                 "cannot resume with other data");
   for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(read_file(out + "/" + names[i]), before[i]) << names[i];
   ASSERT_EQ(run(command + " --train.steps 13").code, 0);
   EXPECT_NE(read_file(out + "/config.yaml").find("steps: 13  # written"), std::string::npos);
@@ -87,7 +86,8 @@ TEST_F(Cli, ASummaryHasWhatPeopleAskFor) {
                               "/eval.jsonl] --train.optimizer.lr 0.5 --train.epochs 3 --eval.every_steps 1");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json summary = Json::parse_file(out + "/summary.json");
-  EXPECT_NEAR(summary.at("eval_perplexity").as_double(), std::exp(summary.at("eval_loss").as_double()), 0.05);
+  const double perplexity = std::exp(summary.at("eval_loss").as_double());
+  EXPECT_NEAR(summary.at("eval_perplexity").as_double(), perplexity, 1e-3 * perplexity);
   for (const char* name : {"loss", "eval_loss", "train_seconds"})
     EXPECT_LE(summary.at(name).dump().size(), 12u) << name;
   for (const char* name : {"started", "finished"})
@@ -99,7 +99,8 @@ TEST_F(Cli, ASummaryHasWhatPeopleAskFor) {
       epoch = line.at("epoch").as_double();
     }
   EXPECT_LT(epoch, 1);
-  EXPECT_EQ(summary.at("data").at("trained").as_int() % 4, 0);
+  EXPECT_GE(summary.at("data").at("trained").as_int(), 48);  // in as many packed rows
+  EXPECT_LE(summary.at("data").at("trained").as_int(), summary.at("data").at("kept").as_int());
   for (const std::string part :
        {"[train.epochs] is 3, and has no effect: steps is 12",
         "checkpoints: every 5 steps and at the end; the last 2 of", "trained 12 steps in ", ", loss ",
@@ -129,7 +130,7 @@ TEST_F(Cli, CheckpointsComeByTime) {
 }
 
 TEST_F(Cli, HugeNumbersAreRefusedAtOnce) {
-  const std::string dry = "train " + yaml() + " --dry-run --output " + folder() + "/huge --train.steps 0 ";
+  const std::string dry = "train " + yaml() + " --dry-run --output " + folder() + "/huge ";
   for (const char* key :
        {"epochs 1e18", "epochs 1e7", "rows_per_step 1000000001", "tokens_per_step 100000000000"})
     expect_refused(dry + "--train." + key, 2, "expected at most ");

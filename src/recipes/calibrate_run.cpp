@@ -9,6 +9,7 @@
 #include "checkpoints/training_state.h"
 #include "collectives/at_root.h"
 #include "recipes/adapter_config.h"
+#include "recipes/output.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/run_files.h"
 #include "recipes/run_kernels.h"

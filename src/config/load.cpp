@@ -1,6 +1,7 @@
 #include "config/load.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -30,16 +31,18 @@ class Loader {
       if (!flag.starts_with("--") || flag.size() < 3)
         fail("[{}] expected a flag such as --key VALUE, found '{}'", kCommandLine, flag);
       const size_t equals = flag.find('=');
-      const std::string path = flag.substr(2, equals == std::string::npos ? equals : equals - 2);
-      const Field& field = find_flag(path);
+      const std::string given = flag.substr(2, equals == std::string::npos ? equals : equals - 2);
+      const auto [target, path] = find_flag(given);
+      const Field& field = *target;
       if (!given_.insert(path).second)
-        fail("[{}] flag --{} is given twice; give it once", kCommandLine, path);
+        fail("[{}] flag --{} is given twice; give it once", kCommandLine, given);
+      refuse_behind_elements(path);
       if (equals != std::string::npos) {
         read_field(field, parse_flag_value(std::string_view(flag).substr(equals + 1)), path);
         continue;
       }
       if (i + 1 == flags.size() || flags[i + 1].starts_with("--"))
-        fail("[{}] flag --{} has no value; expected {}", kCommandLine, path, expectation(field));
+        fail("[{}] flag --{} has no value; expected {}", kCommandLine, given, expectation(field));
       read_field(field, parse_flag_value(flags[++i]), path);
     }
   }
@@ -50,22 +53,76 @@ class Loader {
   }
 
  private:
-  // The value or list that a flag sets.
-  const Field& find_flag(const std::string& path) const {
-    for (size_t end = path.find_first_of(".["); end != std::string::npos;
-         end = path.find_first_of(".[", end + 1)) {
-      const Field* field = root_.find_path(path.substr(0, end));
-      const bool is_list = field != nullptr && (field->kind == Field::Kind::kList || field->type.list);
-      if (is_list && field->kind != Field::Kind::kGroup)
-        fail("[{}] '{}': one element of the list '{}' cannot be set; set the whole list: --{} [...]",
-             kCommandLine, path, path.substr(0, end), path.substr(0, end));
+  // The value or list that a flag sets, and its key: "adapters[0].rank", also for "adapters[law].rank".
+  std::pair<const Field*, std::string> find_flag(const std::string& given) {
+    const Schema* schema = &root_;
+    std::string before, rest = given;  // "adapters[0]", "rank"
+    for (size_t open = rest.find('['); open != std::string::npos; open = rest.find('[')) {
+      const size_t close = rest.find(']', open);
+      const std::string list = child(before, rest.substr(0, open));
+      const Field* field = schema->find_path(rest.substr(0, open));
+      if (field == nullptr || close == std::string::npos)
+        fail_unknown(root_, given, std::string(kCommandLine));
+      if (field->kind != Field::Kind::kList) fail_element(given, list);
+      const size_t index = index_of(*field, list, rest.substr(open + 1, close - open - 1));
+      schema = &elements_.emplace_back(field->element(index));
+      before = fmt::format("{}[{}]", list, index);
+      rest.erase(0, close + 1);
+      if (rest.empty()) rest = "." + field->shorthand_key;
+      if (!rest.starts_with('.') || rest.size() == 1)
+        fail("[{}] '{}' is an element of a list; set its keys one by one: --{}.{} ...", kCommandLine, given,
+             given, schema->fields().front()->name);
+      rest.erase(0, 1);
     }
-    const Field* field = root_.find_path(path);
-    if (field == nullptr) fail_unknown(root_, path, std::string(kCommandLine));
+    return {&find_field(*schema, rest, given), child(before, rest)};
+  }
+
+  const Field& find_field(const Schema& schema, const std::string& path, const std::string& given) const {
+    for (size_t end = path.find('.'); end != std::string::npos; end = path.find('.', end + 1)) {
+      const Field* field = schema.find_path(path.substr(0, end));
+      const std::string list = given.substr(0, given.size() - path.size() + end);
+      if (field != nullptr && field->kind == Field::Kind::kList)
+        fail("[{}] '{}': '{}' is a list; name an element (--{}[0]{}) or set the whole list: --{} [...]",
+             kCommandLine, given, list, list, path.substr(end), list);
+      if (field != nullptr && field->kind == Field::Kind::kValue && field->type.list)
+        fail_element(given, list);
+    }
+    const Field* field = schema.find_path(path);
+    if (field == nullptr) fail_unknown(root_, given, std::string(kCommandLine));
     if (field->kind == Field::Kind::kGroup)
-      fail("[{}] '{}' is a group of keys; set them one by one: --{}.{} ...", kCommandLine, path, path,
+      fail("[{}] '{}' is a group of keys; set them one by one: --{}.{} ...", kCommandLine, given, given,
            field->group->fields().empty() ? "key" : field->group->fields().front()->name);
     return *field;
+  }
+
+  [[noreturn]] static void fail_element(const std::string& given, const std::string& list) {
+    fail("[{}] '{}': one element of the list '{}' cannot be set; set the whole list: --{} [...]",
+         kCommandLine, given, list, list);
+  }
+
+  // Of the element with this number or name.
+  static size_t index_of(const Field& list, const std::string& path, const std::string& wanted) {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Schema element = list.element(i);
+      const Field* name = element.find("name");
+      if (name != nullptr && name->get().is_string()) names.push_back(name->get().as_string());
+      if (fmt::format("{}", i) == wanted || (name != nullptr && names.back() == wanted)) return i;
+    }
+    if (list.size() == 0)
+      fail("[{}] '{}[{}]': '{}' has no elements; set the whole list: --{} [...]", kCommandLine, path, wanted,
+           path, path);
+    std::erase(names, "");
+    fail("[{}] '{}[{}]': '{}' has no such element; its elements are 0 to {}{}", kCommandLine, path, wanted,
+         path, list.size() - 1, names.empty() ? "" : fmt::format(", or by name {}", join(names)));
+  }
+
+  // A whole list would undo what flags before it said of its elements.
+  void refuse_behind_elements(const std::string& path) const {
+    const auto element = given_.lower_bound(path + "[");
+    if (element != given_.end() && element->starts_with(path + "["))
+      fail("[{}] flag --{} sets the list that --{} changes; write --{} first", kCommandLine, path, *element,
+           path);
   }
 
   void read_group(const Schema& schema, const Node& node, const std::string& path) {
@@ -77,6 +134,8 @@ class Loader {
     for (const auto& [key, value] : node.members) {
       const Field* field = schema.find(key);
       const std::string key_path = child(path, key);
+      if (field == nullptr && path.empty() && value.is_aliased)
+        continue;  // a place for what aliases refer to
       if (field == nullptr && key.find('.') != std::string::npos && schema.find_path(key) != nullptr)
         fail("[{}] unknown key '{}'; keys are dotted only in flags, in YAML they are nested", value.key_where,
              key_path);
@@ -140,7 +199,8 @@ class Loader {
   }
 
   Schema& root_;
-  std::set<std::string> written_, given_;  // keys; flags
+  std::set<std::string> written_, given_;  // keys; of flags
+  std::deque<Schema> elements_;            // that flags set
 };
 
 }  // namespace

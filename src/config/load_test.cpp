@@ -250,9 +250,11 @@ TEST(Load, NamesOfOthersAreAnswered) {
 
 TEST(Load, WrongFlagsSayWhatToWrite) {
   EXPECT_EQ(load_error("", {"--sources[0].path", "x"}),
-            "[command line] 'sources[0].path': one element of the list 'sources' cannot be set; set the "
-            "whole list: "
-            "--sources [...]");
+            "[command line] 'sources[0]': 'sources' has no elements; set the whole list: --sources [...]");
+  EXPECT_EQ(
+      load_error("", {"--buckets[0]", "5"}),
+      "[command line] 'buckets[0]': one element of the list 'buckets' cannot be set; set the whole list: "
+      "--buckets [...]");
   EXPECT_EQ(
       load_error("", {"--train.optimizer.betas.0=1"}),
       "[command line] 'train.optimizer.betas.0': one element of the list 'train.optimizer.betas' cannot be "
@@ -270,6 +272,84 @@ TEST(Load, WrongFlagsSayWhatToWrite) {
             "[command line] 'buckets': expected a list of integers at least 1, found '[1, 2'");
   EXPECT_NE(load_error("", {"--buckets", "[1, [2]"}).find("[command line] not valid YAML: "),
             std::string::npos);
+}
+
+struct Member {
+  std::string name;
+  std::vector<Source> sources;
+  Optimizer optimizer;
+};
+void describe(Schema& s, Member& c) {
+  s.field("name", c.name, "its name");
+  s.list("sources", c.sources, "its files").shorthand("path");
+  s.group("optimizer", c.optimizer, "its optimizer");
+}
+struct Team {
+  std::vector<Member> members;
+};
+void describe(Schema& s, Team& c) { s.list("members", c.members, "who is in it"); }
+
+TEST(Load, FlagsSetKeysOfOneElement) {
+  const std::string yaml = "sources: [a.jsonl, {path: b.jsonl, weight: 3}]";
+  RunConfig run = loaded(yaml, {"--sources[1].weight", "5", "--sources[0]=c.jsonl"});
+  EXPECT_EQ(run.sources, (std::vector<Source>{{"c.jsonl", 1, {}}, {"b.jsonl", 5, {}}}));
+  run = loaded(yaml, {"--sources", "[x, y]", "--sources[1].columns", "[k]"});
+  EXPECT_EQ(run.sources, (std::vector<Source>{{"x", 1, {}}, {"y", 1, {"k"}}}));
+  EXPECT_EQ(load_error(yaml, {"--sources[2].weight", "5"}),
+            "[command line] 'sources[2]': 'sources' has no such element; its elements are 0 to 1");
+  EXPECT_EQ(
+      load_error(yaml, {"--sources.weight", "5"}),
+      "[command line] 'sources.weight': 'sources' is a list; name an element (--sources[0].weight) or set "
+      "the whole list: --sources [...]");
+  EXPECT_EQ(load_error(yaml, {"--sources[0].weigth", "5"}),
+            "[command line] unknown key 'sources[0].weigth'; did you mean 'sources[0].weight'?");
+  EXPECT_EQ(load_error(yaml, {"--sources[0].weight", "-5"}),
+            "[command line] 'sources[0].weight': expected a number at least 0, found '-5'");
+  EXPECT_EQ(load_error(yaml, {"--sources[0].weight", "5", "--sources", "[x]"}),
+            "[command line] flag --sources sets the list that --sources[0].weight changes; write --sources "
+            "first");
+}
+
+TEST(Load, FlagsNameElements) {
+  const auto team = [](const Flags& flags) {
+    Team team;
+    Schema schema = schema_of(team);
+    load_text(schema, "members: [{name: law}, {name: art, sources: [a, b]}]", "run.yaml", flags);
+    EXPECT_TRUE(schema.was_written("members[1]"));
+    return team;
+  };
+  const Team set = team(
+      {"--members[art].optimizer.lr", "2", "--members[art].sources[1]", "c", "--members[0].name", "ius"});
+  EXPECT_EQ(set.members[0].name, "ius");
+  EXPECT_EQ(set.members[0].optimizer.lr, Optimizer().lr);
+  EXPECT_EQ(set.members[1].optimizer.lr, 2);
+  EXPECT_EQ(set.members[1].sources[1].path, "c");
+  EXPECT_EQ(
+      error_of([&] {
+        team({"--members[lex].name", "x"});
+      }),
+      "[command line] 'members[lex]': 'members' has no such element; its elements are 0 to 1, or by name "
+      "law, art");
+  EXPECT_EQ(error_of([&] {
+              team({"--members[law]", "x"});
+            }),
+            "[command line] 'members[law]' is an element of a list; set its keys one by one: "
+            "--members[law].name ...");
+  EXPECT_EQ(error_of([&] {
+              team({"--members[law].name", "x", "--members[0].name", "y"});
+            }),
+            "[command line] flag --members[0].name is given twice; give it once");
+}
+
+TEST(Load, MergedKeysGiveWay) {
+  const RunConfig run = loaded(
+      "x_common: &c {steps: 5, mode: grpo, optimizer: {lr: 1}}\n"
+      "train:\n  <<: *c\n  steps: 7\n");
+  EXPECT_EQ(run.train.steps, 7);
+  EXPECT_EQ(run.train.mode, Mode::kGrpo);
+  EXPECT_EQ(run.train.optimizer.lr, 1);
+  EXPECT_NE(load_error("x_common: &c {steps: 5}\n").find("unknown key 'x_common'"), std::string::npos);
+  EXPECT_NE(load_error("x: &c 5\ny: *c\ntrain: {steps: *c}").find("unknown key 'y'"), std::string::npos);
 }
 
 TEST(Load, RequiredKeysMayComeFromFlags) {

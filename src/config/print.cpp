@@ -86,6 +86,13 @@ class Helper {
   std::vector<std::pair<const Field*, std::string>> rare_;
 };
 
+// "adapters[].rank" and "adapters[0].rank" are "adapters.rank".
+std::string without_elements(std::string path) {
+  for (size_t open = path.find('['); open != std::string::npos; open = path.find('['))
+    path.erase(open, std::min(path.find(']', open), path.size() - 1) - open + 1);
+  return path;
+}
+
 }  // namespace
 
 std::string dump(const Schema& schema) {
@@ -103,13 +110,14 @@ std::string help(const Schema& schema) {
 
 std::string help_of(const Schema& schema, std::string key) {
   while (key.starts_with('-')) key.erase(0, 1);
+  key = without_elements(key);
   const std::vector<std::string> paths = all_paths(schema);
   std::vector<std::string> found;
   for (const std::string& path : paths)
-    if (path == key) found = {path};
+    if (without_elements(path) == key) found = {path};
   if (found.empty())
     std::copy_if(paths.begin(), paths.end(), std::back_inserter(found),
-                 [&](const std::string& path) { return path.ends_with("." + key); });
+                 [&](const std::string& path) { return without_elements(path).ends_with("." + key); });
   if (found.empty()) fail_unknown(schema, key, "--help");
   Helper helper;
   for (const std::string& path : found) helper.key(*schema.find_path(path), path);

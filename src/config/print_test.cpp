@@ -113,7 +113,8 @@ TEST(Help, OfAKey) {
   EXPECT_TRUE(help_of(schema, "train.optimizer.lr").starts_with(lr));
   EXPECT_TRUE(help_of(schema, "--lr").starts_with(lr));
   EXPECT_TRUE(help_of(schema, "train.optimizer").starts_with("\ntrain.optimizer: how weights change\n" + lr));
-  EXPECT_TRUE(help_of(schema, "sources[].path").starts_with("  sources[].path\n"));
+  for (const char* key : {"sources[].path", "sources.path", "sources[0].path", "--sources[law].path"})
+    EXPECT_TRUE(help_of(schema, key).starts_with("  sources[].path\n")) << key;
   EXPECT_EQ(error_of([&] { help_of(schema, "trian"); }),
             "[--help] unknown key 'trian'; did you mean 'train'?");
 }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "base/error.h"
@@ -71,7 +72,14 @@ class Builder : public YAML::EventHandler {
     aliased_nodes_ += count_nodes(found->second);
     if (aliased_nodes_ > kMaxAliasedNodes)
       fail("[{}] aliases expand to more than {} values", place(mark), kMaxAliasedNodes);
+    aliased_.insert(anchor);
     put(found->second, YAML::NullAnchor);
+  }
+
+  // The document, whose topmost values know whether aliases refer to them.
+  Node take() {
+    for (auto& [key, value] : root_.members) value.is_aliased = aliased_.contains(top_anchors_[key]);
+    return std::move(root_);
   }
 
   std::string place(const YAML::Mark& mark) const {
@@ -79,14 +87,14 @@ class Builder : public YAML::EventHandler {
     return fmt::format("{}:{}", where_, mark.line + 1);
   }
 
-  Node root;
-
  private:
   struct Frame {
     Node node;
     YAML::anchor_t anchor;
     std::optional<std::string> key;  // read, and waiting for its value
     std::string key_where;
+    bool key_merges = false;          // the key is '<<'
+    std::optional<Node> merged = {};  // its value: a mapping or a list of them
   };
 
   bool expects_key() const {
@@ -100,8 +108,10 @@ class Builder : public YAML::EventHandler {
 
   void set_key(const YAML::Mark& mark, const std::string& key, bool quoted) {
     Frame& frame = open_.back();
-    if (key == "<<" && !quoted)
-      fail("[{}] merge keys ('<<') are not supported; write the keys out", place(mark));
+    frame.key_merges = key == "<<" && !quoted;
+    if (frame.key_merges && frame.merged)
+      fail("[{}] key '<<' is written twice, first at {}; write one list of aliases", place(mark),
+           frame.merged->key_where);
     for (const auto& [known, value] : frame.node.members)
       if (known == key)
         fail("[{}] key '{}' is written twice, first at {}", place(mark), key, value.key_where);
@@ -113,35 +123,60 @@ class Builder : public YAML::EventHandler {
     open_.push_back({{.kind = kind, .where = place(mark)}, anchor, {}, {}});
   }
 
+  // The keys of `from` that the mapping does not have itself.
+  static void merge(const Node& from, Node& into) {
+    if (from.kind != Node::Kind::kMap)
+      fail("[{}] '<<' takes an alias of a mapping, or a list of them; found {}", from.where,
+           describe_node(from));
+    for (const auto& member : from.members)
+      if (std::none_of(into.members.begin(), into.members.end(),
+                       [&](const auto& known) { return known.first == member.first; }))
+        into.members.push_back(member);
+  }
+
   void close() {
     Frame frame = std::move(open_.back());
     open_.pop_back();
+    if (frame.merged) {
+      const bool several = frame.merged->kind == Node::Kind::kList;
+      for (const Node& from : several ? frame.merged->items : Node::Items{*frame.merged})
+        merge(from, frame.node);
+    }
     put(std::move(frame.node), frame.anchor);
   }
 
   void put(Node node, YAML::anchor_t anchor) {
     if (anchor != YAML::NullAnchor) anchors_[anchor] = node;
     if (open_.empty()) {
-      root = std::move(node);
+      root_ = std::move(node);
       return;
     }
     // Not earlier: for an unclosed list yaml-cpp announces a key before it throws.
     if (expects_key()) fail("[{}] a key must be text, found {}", node.where, describe_node(node));
     Frame& frame = open_.back();
+    if (open_.size() == 1 && frame.key) top_anchors_[*frame.key] = anchor;
     if (frame.node.kind == Node::Kind::kList) {
       frame.node.items.push_back(std::move(node));
       return;
     }
     node.key_where = frame.key_where;
     if (node.kind == Node::Kind::kNull) node.where = frame.key_where;  // else where the next key stands
+    if (frame.key_merges) {
+      frame.merged = std::move(node);
+      frame.key.reset();
+      return;
+    }
     frame.node.members.emplace_back(*std::exchange(frame.key, std::nullopt), std::move(node));
   }
 
   std::string where_;
+  Node root_;
   int documents_ = 0;
   size_t aliased_nodes_ = 0;
   std::vector<Frame> open_;
-  std::map<YAML::anchor_t, Node> anchors_;  // finished values only
+  std::map<YAML::anchor_t, Node> anchors_;             // finished values only
+  std::map<std::string, YAML::anchor_t> top_anchors_;  // of the topmost values, by their keys
+  std::set<YAML::anchor_t> aliased_;                   // that aliases refer to
 };
 
 }  // namespace
@@ -172,6 +207,16 @@ void check_characters(std::string_view text, std::string_view where) {
     fail("[{}:{}] the text has a NUL character; remove it", where, line_of(nul));
 }
 
+// The number of the first line, up to one behind `last`, that has a tab before its text.
+std::optional<int> tab_that_indents(std::string_view text, int last) {
+  for (int line = 1; line <= last + 1 && !text.empty(); ++line) {
+    const size_t indent = std::min(text.find_first_not_of(" \t"), text.size());
+    if (text.substr(0, indent).find('\t') != std::string_view::npos) return line;
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Node parse_yaml(std::string_view text, std::string_view where) {
@@ -185,11 +230,13 @@ Node parse_yaml(std::string_view text, std::string_view where) {
   } catch (const YAML::DeepRecursion& error) {
     fail("[{}] lists and mappings are nested too deeply", builder.place(error.mark));
   } catch (const YAML::Exception& error) {
+    if (const auto tab = tab_that_indents(text, error.mark.line + 1))
+      fail("[{}:{}] not valid YAML: a tab indents this line; indent with spaces", where, *tab);
     const bool open_quote = error.msg == YAML::ErrorMsg::DOC_IN_SCALAR;
     fail("[{}] not valid YAML: {}", builder.place(error.mark),
          open_quote ? "a quote is not closed" : error.msg);
   }
-  return std::move(builder.root);
+  return builder.take();
 }
 
 Node parse_flag_value(std::string_view text) {

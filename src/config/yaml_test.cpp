@@ -28,8 +28,10 @@ TEST(Yaml, KeepsOrderLinesAndQuotes) {
 TEST(Yaml, RefusesWhatWouldBeAmbiguous) {
   EXPECT_EQ(yaml_error("a: 1\nb: 2\na: 3\n"), "[f.yaml:3] key 'a' is written twice, first at f.yaml:1");
   EXPECT_EQ(yaml_error("x:\n- {k: 1, 'k': 2}"), "[f.yaml:2] key 'k' is written twice, first at f.yaml:2");
-  EXPECT_EQ(yaml_error("a: &a\n  b: 1\nc:\n  <<: *a\n"),
-            "[f.yaml:4] merge keys ('<<') are not supported; write the keys out");
+  EXPECT_EQ(yaml_error("a: &a {b: 1}\nc:\n  <<: *a\n  <<: *a\n"),
+            "[f.yaml:4] key '<<' is written twice, first at f.yaml:3; write one list of aliases");
+  EXPECT_EQ(yaml_error("c:\n  <<: 5\n"),
+            "[f.yaml:2] '<<' takes an alias of a mapping, or a list of them; found '5'");
   EXPECT_EQ(yaml_error("a: !!int 5"), "[f.yaml:1] tags ('tag:yaml.org,2002:int') are not supported");
   EXPECT_EQ(yaml_error("a: !mine [5]"), "[f.yaml:1] tags ('!mine') are not supported");
   EXPECT_EQ(yaml_error("a: 1\n---\nb: 1\n"), "[f.yaml:2] a second document begins here; only one is read");
@@ -54,6 +56,27 @@ TEST(Yaml, CopiesAliasesButNotCycles) {
     bomb += "]\n";
   }
   EXPECT_NE(yaml_error(bomb).find("aliases expand to more than"), std::string::npos);
+}
+
+TEST(Yaml, MergesMappings) {
+  const Node root =
+      parse_yaml("a: &a {k: 1, l: 2}\nb: &b {l: 3, m: 4}\nc:\n  m: 5\n  <<: [*b, *a]\n'<<': 1\n", "f.yaml");
+  const Node::Members& merged = root.members[2].second.members;
+  ASSERT_EQ(merged.size(), 3u);
+  EXPECT_EQ(merged[0].first + merged[0].second.text, "m5");  // its own
+  EXPECT_EQ(merged[1].first + merged[1].second.text, "l3");  // of the first
+  EXPECT_EQ(merged[2].first + merged[2].second.text, "k1");
+  EXPECT_EQ(root.members[3].first, "<<");  // quoted, it is a key
+  EXPECT_TRUE(root.members[0].second.is_aliased);
+  EXPECT_FALSE(root.members[2].second.is_aliased);
+}
+
+TEST(Yaml, TabsThatIndentAreNamed) {
+  const std::string tab = "not valid YAML: a tab indents this line; indent with spaces";
+  for (const char* text : {"a:\n\tb: 2\n", "a:\n\t- 2\n", "a:\n  b: 1\n \tc: 2\n"})
+    EXPECT_TRUE(yaml_error(text).ends_with(tab)) << text << yaml_error(text);
+  EXPECT_EQ(yaml_error("a:\n\tb: 2\n"), "[f.yaml:2] " + tab);
+  EXPECT_EQ(yaml_error("a: 1\t# remark\n"), "no error");
 }
 
 TEST(Yaml, SyntaxErrorsNameTheLine) {

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/hub_name.h"
 #include "base/text.h"
 #include "checkpoints/names.h"
 
@@ -60,13 +61,8 @@ void check_shard(const SafetensorsFile& file, const std::vector<std::string>& ma
 
 std::string no_model_folder(const std::string& path) {
   const std::string said = "is not a folder; expected a model in Hugging Face format";
-  const bool is_hub_name = !exists(parent_path(path)) && path.find('/') == path.rfind('/') &&
-                           !path.starts_with('.') && !path.starts_with('/');
-  if (!is_hub_name) return said;
-  return fmt::format(
-      "{}; nothing is downloaded: a model of that name on the Hugging Face Hub comes with 'hf download {} "
-      "--local-dir {}'",
-      said, path, path);
+  const std::string advice = hub_advice(path, "model");
+  return advice.empty() ? said : fmt::format("{}; {}", said, advice);
 }
 
 ModelFolder ModelFolder::open(const std::string& path) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hub_name.h"
 #include "base/text.h"
 #include "formats/endings.h"
 
@@ -88,6 +89,9 @@ std::vector<std::string> expand_paths(const std::vector<std::string>& paths) {
       files.push_back(path);
     else if (path.find_first_of("*?[") != std::string::npos)
       add_matches(path, files);
+    else if (const std::string advice = hub_advice(path, "data set");
+             !advice.empty() && kind_of(file_name(path)) == Kind::kOther)
+      fail("[{}] no such file; {}", path, advice);
     else
       fail_nothing(path, "no such file");
   }

@@ -48,6 +48,12 @@ TEST_F(Paths, NothingMatchedNamesWhatIsThere) {
   expect_has(error_of([&] { expand_paths(at({"train-*.json"})); }), "holds .hidden.jsonl, a.jsonl, b.jsonl");
   expect_has(error_of([&] { expand_paths(at({"none/deep/*.jsonl"})); }), folder_.path() + " holds ");
   expect_has(error_of([&] { expand_paths(at({"**/a.jsonl"})); }), "** is not supported");
+  EXPECT_EQ(
+      error_of([&] { expand_paths({"HuggingFaceH4/ultrachat_200k"}); }),
+      "[HuggingFaceH4/ultrachat_200k] no such file; nothing is downloaded: a data set of that name on the "
+      "Hugging Face Hub comes with 'hf download HuggingFaceH4/ultrachat_200k --repo-type dataset --local-dir "
+      "HuggingFaceH4/ultrachat_200k'");
+  EXPECT_EQ(error_of([&] { expand_paths({"chats/train.jsonl.gz"}); }).find("Hub"), std::string::npos);
   make_directories(folder_ / "empty");
   expect_has(error_of([&] { expand_paths(at({"empty"})); }), "is empty");
 }

@@ -88,6 +88,13 @@ const QuantizerPreset& quantizer_preset(std::string_view given) {
     if (is_named(preset, name)) return preset;
     known.emplace_back(preset.name);
   }
+  // "INT4" is the beginning of several.
+  std::vector<std::string> begun;
+  std::ranges::copy_if(known, std::back_inserter(begun), [&](const std::string& full) {
+    return !name.empty() && full.starts_with(name + "_");
+  });
+  if (!begun.empty())
+    fail("[quantize.preset] '{}' is no ready-made configuration; write {}", given, join(begun, " or "));
   std::vector<std::string> written = known;
   for (const std::string& full : known)
     for (const std::string_view end : kEnds)

@@ -62,6 +62,9 @@ TEST(QuantizerPlan, NamesOfPresets) {
   for (const layers::QuantizerPreset& preset : layers::quantizer_presets())
     EXPECT_EQ(layers::quantizer_preset(preset.name).name, preset.name);
   expect_has(error_of([] { layers::quantizer_preset("W4A8_AQW"); }), "(did you mean 'W4A8_AWQ'?)");
+  EXPECT_EQ(error_of([] { layers::quantizer_preset("INT4"); }),
+            "[quantize.preset] 'INT4' is no ready-made configuration; write INT4_BLOCKWISE_WEIGHT_ONLY or "
+            "INT4_AWQ");
   expect_fails(
       "llama", {"NVFP4_DEFUALT"},
       "[quantize.preset] 'NVFP4_DEFUALT' is no ready-made configuration (did you mean "

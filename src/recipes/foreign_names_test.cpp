@@ -47,6 +47,15 @@ TEST(ForeignNames, AreAnswered) {
   answers("lora_r: 8", "Temper calls it 'adapters[].rank'");
   answers("recipe: dpo", "found 'dpo'; write recipe: preference; its preference.loss is dpo");
   answers("recipe: lora", "found 'lora'; write recipe: sft, and adapters: [{rank: 16}]");
+  answers("deepspeed: ds_z3.json", "'--ranks N' trains on N GPUs");
+  answers("fsdp: full_shard",
+          "'parallel.shard_level: 3' for weights in parts, too (ZeRO 3, FSDP): docs/ranks.md");
+  answers("tensor_parallel_size: 2", "use 'parallel.tensor', with '--ranks N'");
+  answers("push_to_hub: true", "nothing is uploaded");
+  answers("early_stopping_patience: 3", "kept as 'best' in the run's folder");
+  answers("neftune_noise_alpha: 5", "(NEFTune) is not supported");
+  answers("template: qwen", "'data.chat_template' chooses another one");
+  answers("use_liger_kernel: true", "the fastest kernels are chosen by themselves");
   answers("data: {packing: true}", "found 'true'; write best_fit");
 }
 

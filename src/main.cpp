@@ -1,7 +1,10 @@
 #include <cstdio>
 
 #include "base/build.h"
+#include "base/error.h"
 #include "base/file_signals.h"
+#include "base/max_threads.h"
+#include "base/threads.h"
 #include "cli/program.h"
 #include "commit.h"
 #include "ops/hardware_table.h"
@@ -14,6 +17,9 @@ int main(int argc, char** argv) {
   try {
     temper::register_everything();
     temper::ops::check_hardware_tables(temper::ops::hardware_tables(), temper::ops::op_infos());
+    if (temper::num_threads() > temper::kMaxThreads)
+      temper::fail("[OMP_NUM_THREADS] is {}; expected at most {}", temper::num_threads(),
+                   temper::kMaxThreads);
   } catch (const temper::Error& error) {
     std::fprintf(stderr, "temper: %s\n", error.what());
     return static_cast<int>(error.kind());

@@ -14,8 +14,9 @@ namespace {
 
 int number_of_ranks(const std::string& text) {
   const std::optional<int64_t> ranks = config::parse_integer(text);
-  if (!ranks || *ranks < 1)
-    fail("[command line] --ranks is '{}'; expected a number of ranks, at least 1", text);
+  constexpr int64_t kMost = 65536;
+  if (!ranks || *ranks < 1 || *ranks > kMost)
+    fail("[command line] --ranks is '{}'; expected a number of ranks, 1 to {}", text, kMost);
   return static_cast<int>(*ranks);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/max_threads.h"
 #include "base/threads.h"
 
 namespace temper::cli {
@@ -55,7 +56,8 @@ std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
                                                   const SamplingArguments& arguments,
                                                   const ops::OpsConfig& ops,
                                                   const layers::QuantizeOptions& quantize) {
-  if (arguments.threads < 0) fail("[--threads] {} is out of range; expected 0 or more", arguments.threads);
+  if (arguments.threads < 0 || arguments.threads > kMaxThreads)
+    fail("[--threads] {} is out of range; expected 0 to {}", arguments.threads, kMaxThreads);
   if (arguments.threads > 0) set_num_threads(static_cast<int>(arguments.threads));
   models::BuildOptions options;
   options.ops = ops;
@@ -76,14 +78,25 @@ std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
   return models::load_model(folder, options);
 }
 
+namespace {
+
+// Of tokens behind the first, which the prompt's pass chose. Empty: there are too few of them to say.
+std::string rate_of(const rollout::Generation& generation) {
+  constexpr int64_t kFewest = 8;
+  const int64_t passes =
+      std::ssize(generation.ids) - (generation.reason == rollout::StopReason::kStopToken ? 0 : 1);
+  if (passes < kFewest || generation.decode_seconds <= 0) return "";
+  return fmt::format(" at {:.1f} tokens/s", static_cast<double>(passes) / generation.decode_seconds);
+}
+
+}  // namespace
+
 std::string describe(const rollout::Generation& generation) {
-  const auto count = static_cast<double>(generation.ids.size());
   std::string why;
   if (generation.reason == rollout::StopReason::kLength) why = "; stopped at --max-new-tokens";
   if (generation.reason == rollout::StopReason::kContext) why = "; stopped at the end of the model's context";
-  return fmt::format("{} prompt tokens in {:.2f}s, {} new tokens at {:.1f} tokens/s{}",
-                     generation.prompt_tokens, generation.prefill_seconds, generation.ids.size(),
-                     generation.decode_seconds > 0 ? count / generation.decode_seconds : 0.0, why);
+  return fmt::format("{} prompt tokens in {:.2f}s, {} new tokens{}{}", generation.prompt_tokens,
+                     generation.prefill_seconds, generation.ids.size(), rate_of(generation), why);
 }
 
 }  // namespace temper::cli

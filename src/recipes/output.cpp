@@ -1,5 +1,6 @@
 #include "recipes/output.h"
 
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -30,6 +31,11 @@ void check_output(const std::string& folder) {
   if (::access(there.c_str(), W_OK | X_OK) != 0)
     fail("[output] '{}' cannot be {}: {}; choose another output", folder,
          there == folder ? "written to" : fmt::format("made in '{}'", there), std::strerror(errno));
+  // Root may write everywhere, but /proc stores nothing.
+  struct statvfs found {};
+  if (::statvfs(there.c_str(), &found) == 0 && found.f_blocks == 0)
+    fail("[output] '{}' is not writable: '{}' is a file system that stores nothing; choose another output",
+         folder, there);
 }
 
 void write_config(const std::string& file, const std::string& resolved_yaml) {

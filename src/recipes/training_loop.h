@@ -12,6 +12,7 @@
 #include "recipes/step_profile.h"
 #include "recipes/weight_exchange.h"
 #include "reports/progress.h"
+#include "reports/recent_rate.h"
 #include "training/signals.h"
 
 namespace temper::recipes {
@@ -100,7 +101,8 @@ class TrainingLoop {
   std::unique_ptr<training::AdapterTrainer> adapters_;  // null: the whole model is trained
   double peak_flops_ = 0;                               // 0: not known
   std::unique_ptr<reports::Progress> progress_;
-  std::optional<double> reward_;  // of the newest rollout, where there are any
+  reports::RecentRate tokens_, flops_;  // of updates
+  std::optional<double> reward_;        // of the newest rollout, where there are any
   StepProfile profile_;
 };
 

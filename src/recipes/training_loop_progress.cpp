@@ -87,8 +87,10 @@ void TrainingLoop::show(const std::vector<Learner::Report>& reports) {
   show_reward(reports, reward_, line);
   show_distillation(reports, line);
   show_routers(reports, line);
-  line.tokens_per_second = tokens / seconds;
-  if (peak_flops_ > 0) line.peak_fraction = flops / seconds / (peak_flops_ * setup_.ranks.size());
+  tokens_.add(tokens, seconds);
+  flops_.add(flops, seconds);
+  line.tokens_per_second = tokens_.per_second();
+  if (peak_flops_ > 0) line.peak_fraction = flops_.per_second() / (peak_flops_ * setup_.ranks.size());
   line.memory_bytes = memory_in_use();
   progress_->show(line);
 }

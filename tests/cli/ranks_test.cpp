@@ -285,7 +285,7 @@ TEST_F(Ranks, MistakesAreToldOnce) {
   EXPECT_EQ(refusal("--ranks 2 --parallel.shard two"),
             "temper: [parallel.shard] is 'two'; expected a number of ranks, at least 1, or auto\n");
   EXPECT_EQ(refusal("--ranks 0"),
-            "temper: [command line] --ranks is '0'; expected a number of ranks, at least 1\n");
+            "temper: [command line] --ranks is '0'; expected a number of ranks, 1 to 65536\n");
 }
 
 TEST_F(Ranks, WithDifferentConfigurationsAreRefused) {

@@ -66,8 +66,7 @@ int inspect(const std::vector<std::string>& arguments) {
   const int64_t rows = take_number(parsed, "--rows", 3), first = take_number(parsed, "--first", 0);
   const std::optional<std::string> adapter = parsed.take("--adapter");
   recipes::RunConfig config;
-  config::Schema schema = config::schema_of(config);
-  parsed.load(schema);
+  parsed.load(config);
   recipes::check_recipe(config);
   config = run_of(config, adapter);
   const recipes::RunSetup setup(config);

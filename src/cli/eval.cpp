@@ -27,10 +27,10 @@ constexpr const char* kEvalUsage =
   --help all, --help KEY   every key of RUN.yaml, or one (--help data.eval)
 
 The rows are those of data.eval, or what data.eval_fraction holds out, or else
-those of data.train. The adapters of a RUN.yaml are read from the run's folder, as
-training left them, each with its own rows. Models are read as they are:
-quantize is ignored, and the codes of quantized folders count as the numbers
-that they mean.
+those of data.train. The adapters of a RUN.yaml are read from the run's folder,
+as training left them, each with its own rows. Models are read as they are:
+quantize is ignored. The codes of quantized folders count as the numbers that
+they mean, and inputs, keys and values are rounded as the folder says.
 )";
 
 int evaluate(const std::vector<std::string>& arguments) {
@@ -43,8 +43,7 @@ int evaluate(const std::vector<std::string>& arguments) {
   const std::string beside = parsed.take("--beside").value_or("");
   const std::vector<Adapters::Given> given = Adapters::parse(parsed.take_all("--adapter"));
   recipes::RunConfig config;
-  config::Schema schema = config::schema_of(config);
-  parsed.load(schema);
+  parsed.load(config);
   std::vector<recipes::EvaluatedAdapter> adapters;
   if (!given.empty()) config.adapters.clear();
   for (const auto& [name, folder] : given) {

@@ -180,8 +180,7 @@ int show_ops_of_run(RunArguments& parsed) {
   const std::string hardware = parsed.take("--hardware").value_or("");
   refuse_device_as_hardware(hardware);
   recipes::RunConfig config;
-  config::Schema schema = config::schema_of(config);
-  parsed.load(schema);
+  parsed.load(config);
   const recipes::KernelsOfRun found = recipes::bind_kernels_of_run(config, hardware);
   if (parsed.has("--json")) {
     std::printf("%s\n", ops::explain_json(found.ops, found.facts).dump(2).c_str());

@@ -45,11 +45,7 @@ int quantize(const std::vector<std::string>& arguments) {
   }
   if (show_help(arguments, kQuantizeUsage)) return 0;
   RunArguments parsed = parse_run_arguments(arguments, {"--dry-run"});
-  const auto load = [&](recipes::RunConfig& config) {
-    config::Schema schema = config::schema_of(config);
-    parsed.load(schema);
-    return config::dump(schema);
-  };
+  const auto load = [&](recipes::RunConfig& config) { return config::dump(parsed.load(config)); };
   if (parsed.has("--dry-run")) {
     recipes::RunConfig config;
     load(config);

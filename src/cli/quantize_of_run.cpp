@@ -7,10 +7,9 @@ namespace temper::cli {
 
 layers::QuantizeOptions quantize_of_run(const std::string& file) {
   recipes::RunConfig config;
-  config::Schema schema = config::schema_of(config);
   RunArguments arguments;
   arguments.yaml_file = file;
-  arguments.load(schema);
+  arguments.load(config);
   const layers::QuantizeOptions options = config.quantize.to_options();
   if (!options.any())
     fail("[--quantize] {} quantizes nothing; give the configuration of the run that sends, or leave it out",

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "config/load.h"
 #include "formats/endings.h"
+#include "recipes/model_defaults.h"
 
 namespace temper::cli {
 namespace {
@@ -53,12 +54,16 @@ std::vector<std::string> RunArguments::take_all(const std::string& name) {
   return values;
 }
 
-void RunArguments::load(config::Schema& schema) const {
-  if (is_directory(yaml_file))
+config::Schema RunArguments::load(recipes::RunConfig& config) const {
+  const bool is_run = is_directory(yaml_file) && exists(join_path(yaml_file, "config.yaml"));
+  if (is_directory(yaml_file) && !is_run)
     fail("[{}] is a folder, expected a run's YAML file; write --model.path {}", yaml_file, yaml_file);
   if (contains({".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"}, formats::ending_of(yaml_file)))
     fail("[{}] is a data file, expected a run's YAML file; write --data.train {}", yaml_file, yaml_file);
-  config::load(schema, yaml_file, flags);
+  config::Schema schema = config::schema_of(config);
+  config::load(schema, is_run ? join_path(yaml_file, "config.yaml") : yaml_file, flags);
+  recipes::set_model_defaults(config, schema);
+  return schema;
 }
 
 RunArguments parse_run_arguments(const std::vector<std::string>& arguments,

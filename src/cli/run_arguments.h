@@ -18,9 +18,10 @@ struct RunArguments {
   // Takes the command's own "--name VALUE" or "--name=VALUE" out of `flags`; nothing where it is not there.
   std::optional<std::string> take(const std::string& name);
   std::vector<std::string> take_all(const std::string& name);  // that may be given several times
-  // Fills the configuration from the file and the flags; a data file or a folder in the file's place is an
-  // Error that names the key for it.
-  void load(config::Schema& schema) const;
+  // Fills the configuration from the file, the flags and the model; a run's folder stands for its
+  // config.yaml. A data file or another folder in the file's place is an Error that names the key for it.
+  // Returns its keys.
+  config::Schema load(recipes::RunConfig& config) const;
 };
 // `own_flags` have no value; neither has --strict-kernels, which stands for its key everywhere. A flag of
 // these given twice, or mistyped, is an error.

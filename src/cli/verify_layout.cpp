@@ -53,8 +53,7 @@ int verify(const std::vector<std::string>& arguments) {
     fail("[command line] --dtype is '{}'; expected float32 or bfloat16", dtype);
   options.dtype = dtype == "float32" ? DType::kF32 : DType::kBF16;
   recipes::RunConfig config;
-  config::Schema schema = config::schema_of(config);
-  parsed.load(schema);
+  parsed.load(config);
   std::printf("%s\n", recipes::verify_layout(config, options).c_str());
   return 0;
 }

@@ -1,5 +1,6 @@
 #include "recipes/run_config.h"
 
+#include "base/max_threads.h"
 #include "recipes/foreign_names.h"
 #include "recipes/recipe.h"
 
@@ -150,7 +151,9 @@ void describe(config::Schema& s, DataConfig& c) {
        "stay within each document.")
       .answer("true", "write best_fit")
       .answer("false", "write none");
-  s.field("max_length", c.max_length, "The largest number of tokens in a row.").at_least(2);
+  s.field("max_length", c.max_length,
+          "The most tokens of a row. Omitted: 1024, or the model's positions if fewer.")
+      .at_least(2);
   s.choice("overflow", c.overflow,
            {{"truncate", Overflow::kTruncate},
             {"split", Overflow::kSplit},
@@ -225,6 +228,7 @@ void describe(config::Schema& s, RouterConfig& c) {
 void describe_threads(config::Schema& s, TrainConfig& c) {
   s.field("threads", c.threads, "The number of threads that compute; 0 is one per core.")
       .at_least(0)
+      .at_most(kMaxThreads)
       .changeable();
   s.choice(
        "pin_threads", c.pin_threads, {{"auto", Pinning::kAuto}, {"off", Pinning::kOff}, {"on", Pinning::kOn}},

@@ -60,8 +60,10 @@ void check_second_model(const RunConfig& config, std::string_view key, const std
         "rest is padding; resize it with resize_token_embeddings({}) of transformers, and save it",
         key, folder, other.vocab_size, own.vocab_size, tokens, own.vocab_size);
   if (other.max_positions < config.data.max_length)
-    fail("[data.max_length] is {}, but max_position_embeddings of {}, '{}', is {}", config.data.max_length,
-         key, folder, other.max_positions);
+    fail(
+        "[data.max_length] is {}, but max_position_embeddings of {}, '{}', is {}; set data.max_length to {} "
+        "or less",
+        config.data.max_length, key, folder, other.max_positions, other.max_positions);
   if (!difference.empty())
     fail("[{}] '{}' has another vocabulary: {}; {} must read the same tokens: {}", key, folder, difference,
          what, advice);

@@ -61,6 +61,7 @@ std::string rounding_of(const models::Model& model) {
 data::RowOptions any_rows() {
   data::RowOptions options;
   options.goal = data::Goal::kAny;
+  options.drop_answer = true;
   return options;
 }
 
@@ -113,11 +114,17 @@ class Batch {
                            file_.size()));
       return static_cast<int>(ErrorKind::kInterrupted);
     }
-    if (failed_ > 0) log_warning(fmt::format("{} answers are missing, for the reasons above", failed_));
+    if (failed_ > 0)
+      log_warning(fmt::format("{} answers are missing{}", failed_,
+                              failed_ > kMostReported
+                                  ? fmt::format("; the reasons of the first {} are above", kMostReported)
+                                  : ", for the reasons above"));
     return failed_ > 0 ? static_cast<int>(ErrorKind::kInput) : 0;
   }
 
  private:
+  static constexpr int64_t kMostReported = 10;
+
   // A row as requests read it.
   struct Prompt {
     std::vector<int32_t> ids;
@@ -157,9 +164,11 @@ class Batch {
     return prompt;
   }
 
+  // The first ones; of the others only their number is told, at the end.
   void report(int64_t row, const std::string& why) {
-    ++failed_;
-    log_warning(fmt::format("[{}] {}", source_.place(row), why));
+    if (++failed_ > kMostReported) return;
+    const std::string place = source_.place(row);
+    log_warning(why.starts_with(fmt::format("[{}:", place)) ? why : fmt::format("[{}] {}", place, why));
   }
 
   // Finds what is left to do, and the longest prompt of it. Rows that cannot be read are named.

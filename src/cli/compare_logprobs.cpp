@@ -65,6 +65,7 @@ std::vector<std::vector<int32_t>> prompts_of(const CompareArguments& arguments, 
   const rollout::TextFiles text = rollout::TextFiles::load(arguments.model, vocab_size);
   data::RowOptions any_rows;
   any_rows.goal = data::Goal::kAny;
+  any_rows.drop_answer = true;
   const data::RowEncoder encoder(text.tokenizer, data::renderer_of(text.chat), any_rows);
   const data::Source source({arguments.rows});
   std::vector<std::vector<int32_t>> prompts;
@@ -90,7 +91,7 @@ struct Result {
 
 void print_table(const std::vector<Result>& results) {
   fmt::print("{:>5}  {:<16}  {:>13}  {:>9}  {:>9}  {:<13}  {:<18}  {:>9}  {:>11}  {}\n", "batch",
-             "prefix cache", "tokens differ", "largest", "mean", "at row, token", "first module", "behind it",
+             "prefix cache", "tokens differ", "largest", "mean", "at row, token", "first module", "after it",
              "ms per pass", "first op");
   for (const auto& [batch, warm, found, seconds] : results)
     fmt::print("{:>5}  {:<16}  {:>13}  {:>9.3g}  {:>9.3g}  {:<13}  {:<18}  {:>9.3g}  {:>11}  {}\n", batch,
@@ -200,15 +201,14 @@ void add_compare_logprobs(Program& program) {
         auto arguments = std::make_shared<CompareArguments>();
         options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
         options.positional("rows", arguments->rows, "Prompts or conversations (docs/rollouts.md).");
-        options.option("--adapter", arguments->adapters,
-                       "FOLDER, NAME=FOLDER, or none; may be repeated: each answers all rows.");
+        options.option("--adapter", arguments->adapters, "FOLDER, NAME=FOLDER or none; may be repeated.");
         options.option("--rows", arguments->num_rows, "Compare the first N rows. Omitted: 4.");
         options.option("-n,--max-new-tokens", arguments->new_tokens,
-                       "Tokens of each answer, the likeliest ones. Omitted: 32.");
+                       "Tokens of each answer (greedy). Omitted: 32.");
         options.option("--batch", arguments->batches,
-                       "Answers at once; may be repeated. Omitted: 1, 2, 8 and 32.");
+                       "Answers at once; may be repeated. Omitted: 1, 2, 8, 32.");
         options.flag("--batch-invariant", arguments->batch_invariant,
-                     "With the kernels of temper batch --batch-invariant, and what they cost.");
+                     "Kernels whose sums do not depend on the batch.");
         options.option("--threads", arguments->threads, "Compute with N threads. Omitted: one per core.");
         options.option("--device", arguments->device, "cpu (the default), cuda, or cuda:N for another GPU.");
         options.option("--dtype", arguments->dtype, "float32 or bfloat16. Omitted: the model's own.");

@@ -17,8 +17,8 @@ constexpr std::array<std::string_view, 6> kKnownRoles = {"system",    "developer
 
 constexpr std::string_view kExpected =
     "expected one of: messages; conversations; instruction and output; question and answer; prompt and "
-    "completion; text; text and label; chosen and rejected; prompt; input_ids (rename others with "
-    "data.train[].columns)";
+    "completion; text; text and label; chosen and rejected; prompt; input_ids (a run renames others "
+    "with data.train[].columns)";
 
 bool holds_nul(const Json& value) {
   const auto in = [](const auto& list, const auto& part) {
@@ -154,7 +154,8 @@ RowFormat format_of(const Json& row) {
         "a row has the fields of more than one format (fields: {}); {}; or say which with "
         "data.train[].format",
         fields_of(row), kExpected);
-  if (formats == 0) fail("a row has no text to train on (fields: {}); {}", fields_of(row), kExpected);
+  if (formats == 0)
+    fail("a row has no field that holds its text (fields: {}); {}", fields_of(row), kExpected);
   if (tokens) return RowFormat::kTokens;
   if (messages) return turns_format(row.at("messages"));
   if (conversations) return turns_format(row.at("conversations"));

@@ -71,7 +71,7 @@ std::string sources_table(const DatasetSummary& summary) {
                     source.counts.target_tokens, formats_of(source.formats));
   for (const DatasetSummary::Source& source : summary.sources)
     if (!source.counts.unused.empty())
-      out += fmt::format("  {}: fields that nothing reads, and the rows with them: {}\n", source.name,
+      out += fmt::format("  {}: unused fields, and the rows with them: {}\n", source.name,
                          source.counts.describe_unused());
   for (const DatasetSummary::Source& source : summary.sources)
     if (!source.counts.lost.empty())
@@ -148,8 +148,7 @@ std::string describe_unused(const Mixture& mixture) {
       sources.push_back(fmt::format("{}: {}", member.name, counts.describe_unused()));
   }
   if (sources.empty()) return "";
-  return fmt::format("fields that nothing reads, with the rows of the first {} that have them: {}",
-                     kProbedRows, join(sources, "; "));
+  return fmt::format("unused fields (in the first {} rows): {}", kProbedRows, join(sources, "; "));
 }
 
 std::string describe_formats(const Mixture& mixture) {

@@ -54,8 +54,7 @@ TEST(Inspect, TellsWhichFieldsNothingReads) {
   EXPECT_EQ(summary.counts().describe_unused(), expected);
   EXPECT_NE(describe(summary).find("nothing reads, and the rows with them: " + expected + "\n"),
             std::string::npos);
-  EXPECT_EQ(describe_unused(mixture),
-            "fields that nothing reads, with the rows of the first 64 that have them: rows: " + expected);
+  EXPECT_EQ(describe_unused(mixture), "unused fields (in the first 64 rows): rows: " + expected);
   EXPECT_EQ(RowCounts::from_json(summary.counts().to_json()).unused, summary.counts().unused);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "data/answer_tokens.h"
+#include "data/answered_rows.h"
 #include "data/answers.h"
 #include "data/empty_answers.h"
 #include "data/messages.h"
@@ -72,6 +73,12 @@ RowEncoder::RowEncoder(const Tokenizer& tokenizer, ChatRenderer render, RowOptio
 const Json& RowEncoder::renamed(const Json& row, Json& storage) const {
   if (!row.is_object()) fail("a row must be an object, found {}", row.kind_name());
   const bool columns = !options_.columns.empty();
+  if (!columns && options_.format == RowFormat::kAuto && is_answered(row)) {
+    if (!options_.drop_answer) return storage = answered_row(row);
+    storage = row.at("input");
+    respell(storage);
+    return storage;
+  }
   if (columns) storage = rename_columns(row, options_.columns);
   if (!needs_respelling(columns ? storage : row)) return columns ? storage : row;
   if (!columns) storage = row;
@@ -104,6 +111,7 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   Json storage;
   const Json& row = renamed(given, storage);
   check_characters(row, "");
+  refuse_media(row);
   EncodedRow out;
   out.format = format_of_renamed(row);
   check_goal(out.format, options_);
@@ -224,6 +232,13 @@ Content RowEncoder::prompt_content(const Json& row) const {
   const bool paired = format == RowFormat::kPromptCompletion || format == RowFormat::kPreference;
   if (!content.chat && paired) content.text.resize(content.target_begin);
   if (content.chat && paired) content.messages.resize(content.first_turn);
+  if (options_.drop_answer) {
+    if (!content.chat && content.target_begin > 0) content.text.resize(content.target_begin);
+    while (content.chat && !content.messages.empty() && is_assistant(content.messages.back()))
+      content.messages.pop_back();
+    if (content.chat && content.messages.empty())
+      fail("the row is an answer of the assistant without a question");
+  }
   if (content.chat && !content.messages.empty() && is_assistant(content.messages.back()))
     fail("the row ends with an answer of the assistant; leave it out to get another one");
   return content;

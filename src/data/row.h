@@ -59,6 +59,7 @@ struct RowOptions {
   bool learn_chosen = false;  // a preference is learnt from as its chosen answer
   // Whether the chat template reads a variable or a field of messages; empty: not known. Only for reports.
   std::function<bool(std::string_view name)> template_reads = {};
+  bool drop_answer = false;   // prompt_of leaves out an answer of the assistant that stands at the end
   bool share_prompts = true;  // chosen and rejected have one prompt, whose tokens are there once
 };
 
@@ -123,7 +124,8 @@ class RowEncoder {
 
   Question question_of(const Json& row) const;
   // What a row asks the model to continue: a prompt, the text of a row without an answer, or a conversation
-  // whose last message is not the assistant's. A completion that is there is left out.
+  // whose last message is not the assistant's, unless options().drop_answer. A completion that is there is
+  // left out.
   std::vector<int32_t> prompt_of(const Json& row) const;
   // The messages of a row that prompt_of takes as a conversation, without the answer; null for other rows.
   Json messages_of(const Json& row) const;

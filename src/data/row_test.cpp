@@ -241,9 +241,10 @@ TEST(Row, ErrorsNameTheField) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"([1])", "a row must be an object, found an array"},
       {R"({"a": 1, "text": null})",
-       "a row has no text to train on (fields: a, text (null)); expected one of: messages; conversations; "
+       "a row has no field that holds its text (fields: a, text (null)); expected one of: messages; "
+       "conversations; "
        "instruction and output; question and answer; prompt and completion; text; text and label; chosen and "
-       "rejected; prompt; input_ids (rename others with data.train[].columns)"},
+       "rejected; prompt; input_ids (a run renames others with data.train[].columns)"},
       {R"({"prompt": "b"})", "the row has a prompt and no answer to learn; expected the field completion"},
       {R"({"text": 3})", "text must be a string, found an integer"},
       {R"({"prompt": 3, "completion": "a"})",

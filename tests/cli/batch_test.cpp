@@ -97,18 +97,63 @@ TEST_F(Cli, BatchRefusesAnswersOfAnotherModel) {
   expect_refused(command(folder(), "of_one.jsonl", "--min-p 0.1"), 2, "with other settings");
 }
 
+// A held-out chat file: its answers are left out, and stay in `input`.
+TEST_F(Cli, BatchAnswersRowsThatHaveAnswers) {
+  const auto chat = [](const std::string& answer) {
+    return R"({"messages": [{"role": "user", "content": "What is 1 + 1?"}, {"role": "assistant", "content": )"
+           R"("2"}, {"role": "user", "content": "And 2 + 2?"})" +
+           answer + "]}\n";
+  };
+  write_file(folder() + "/asked.jsonl", chat("") + R"({"prompt": "1 + 1 = "})" + "\n");
+  write_file(folder() + "/answered.jsonl", chat(R"(, {"role": "assistant", "content": "4"})") +
+                                               R"({"prompt": "1 + 1 = ", "completion": "2"})" + "\n");
+  std::vector<std::set<std::string>> ids;
+  for (const std::string name : {"asked", "answered"}) {
+    const std::string out = folder() + "/" + name + ".out.jsonl";
+    const Outcome outcome = run("batch " + folder() + "/model " + folder() + "/" + name + ".jsonl --out " +
+                                out + " --greedy -n 4");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.err.find("warning"), std::string::npos) << outcome.err;
+    EXPECT_EQ(read_file(out).find(R"("content":"4")") != std::string::npos, name == "answered");
+    std::set<std::string>& all = ids.emplace_back();
+    for (const std::string& line : lines_of(read_file(out))) {
+      const Json answer = Json::parse(line, "answer");
+      all.insert(answer.at("row").dump() + answer.at("key").dump() + answer.at("ids").dump());
+    }
+  }
+  EXPECT_EQ(ids[0].size(), 2u);
+  EXPECT_EQ(ids[0], ids[1]);
+}
+
+TEST_F(Cli, BatchCountsRowsBehindTheTenthThatCannotBeAnswered) {
+  std::string text = "no JSON\n";
+  for (int i = 0; i < 13; ++i) text += "{\"review\": \"good\"}\n";
+  write_file(folder() + "/bad.jsonl", text);
+  const Outcome outcome =
+      run("batch " + folder() + "/model " + folder() + "/bad.jsonl --out " + folder() + "/none.jsonl");
+  EXPECT_EQ(outcome.code, 2);
+  const std::string place = "warning: [" + folder() + "/bad.jsonl:";
+  EXPECT_NE(outcome.err.find(place + "1:1] not valid JSON"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find(place + "10] a row has no field that holds its text (fields: review)"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_EQ(outcome.err.find(place + "11]"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("warning: 14 answers are missing; the reasons of the first 10 are above\n"),
+            std::string::npos)
+      << outcome.err;
+}
+
 TEST_F(Cli, BatchNamesRowsThatCannotBeAnswered) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
-  std::string text =
-      rows() + R"({"prompt": 3})" + "\n" +
-      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})" + "\n" +
-      R"({"prompt": "a", "adapter": "nobody"})" + "\n";
+  std::string text = rows() + R"({"prompt": 3})" + "\n" +
+                     R"({"messages": [{"role": "assistant", "content": "b"}]})" + "\n" +
+                     R"({"prompt": "a", "adapter": "nobody"})" + "\n";
   write_file(folder() + "/rows.jsonl", text);
   const Outcome outcome = run(command(folder(), "bad.jsonl"));
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   for (const char* message :
        {"rows.jsonl:9] prompt must be a string or a list of messages, found an integer",
-        "rows.jsonl:10] the row ends with an answer of the assistant; leave it out",
+        "rows.jsonl:10] the row is an answer of the assistant without a question",
         "rows.jsonl:11] no adapter is called 'nobody'; there are none", "3 answers are missing"})
     EXPECT_NE(outcome.err.find(message), std::string::npos) << message << "\n" << outcome.err;
   EXPECT_EQ(lines_of(read_file(folder() + "/bad.jsonl")).size(), 24u);

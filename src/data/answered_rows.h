@@ -1,0 +1,14 @@
+#pragma once
+#include "base/json.h"
+
+namespace temper::data {
+
+// Whether the row is a line that 'temper batch' wrote: {"text", "finish", "ids", "log_probs", "input": {…},
+// …}.
+bool is_answered(const Json& row);
+
+// The row that was answered (`input`), with the line's text in place of an answer that it had. Answers that
+// were cut are an Error, and so are rows of formats that have no place for one.
+Json answered_row(const Json& line);
+
+}  // namespace temper::data

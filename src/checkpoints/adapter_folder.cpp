@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "checkpoints/file_forms.h"
 #include "checkpoints/staged_folder.h"
 
@@ -47,6 +48,20 @@ void save_adapter(const std::string& path, const WeightTable& table, const Weigh
   text.write(config.dump(2, true) + "\n");
   text.close();
   folder.commit();
+}
+
+std::string find_adapter(const std::string& path) {
+  const auto is_adapter = [](const std::string& folder) { return exists(join_path(folder, kAdapterConfig)); };
+  if (is_adapter(path) || !is_directory(path)) return path;
+  if (const std::string inner = join_path(path, "adapter"); is_adapter(inner)) return inner;
+  std::vector<std::string> found;
+  const std::string all = join_path(path, "adapters");
+  if (is_directory(all))
+    for (const std::string& name : list_directory(all))
+      if (const std::string inner = join_path(join_path(all, name), "adapter"); is_adapter(inner))
+        found.push_back(inner);
+  if (found.size() > 1) fail("[{}] is a run with several adapters; name one: {}", path, join(found));
+  return found.empty() ? path : found.front();
 }
 
 }  // namespace temper::checkpoints

@@ -46,4 +46,9 @@ Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const s
 void save_adapter(const std::string& path, const WeightTable& table, const WeightTensors& source,
                   const Json& config);
 
+// Where the adapter lies that `path` means: the folder itself, the one that a run has for it
+// (RUN/adapters/NAME), or the run, if it has one adapter; an Error that lists them where it has several.
+// Other paths come back as they are.
+std::string find_adapter(const std::string& path);
+
 }  // namespace temper::checkpoints

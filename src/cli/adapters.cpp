@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/home.h"
 #include "base/text.h"
+#include "checkpoints/adapter_folder.h"
 #include "checkpoints/stop_tokens.h"
 #include "checkpoints/weights_sample.h"
 #include "models/folder_config.h"
@@ -23,8 +24,9 @@ std::string name_of(std::string folder) {
 Adapters::Given parse_one(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals != std::string::npos && !is_directory(text))
-    return {text.substr(0, equals), expand_home(text.substr(equals + 1))};  // no shell does it there
-  const std::string folder = expand_home(text);
+    return {text.substr(0, equals),
+            checkpoints::find_adapter(expand_home(text.substr(equals + 1)))};  // no shell does it there
+  const std::string folder = checkpoints::find_adapter(expand_home(text));
   return {text == Adapters::kNone ? text : name_of(folder), folder};
 }
 

@@ -1,12 +1,13 @@
-#include <unistd.h>
-
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
-#include <iostream>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/adapters.h"
+#include "cli/line_reader.h"
 #include "cli/program.h"
 #include "cli/sampling.h"
 #include "cli/streamed_answer.h"
@@ -84,6 +85,27 @@ void choose_adapter(const std::string& line, const Adapters& adapters, Conversat
   log_info("answers come from " + (name == Adapters::kNone ? "the model alone" : name));
 }
 
+constexpr const char* kChatHelp =
+    "Type a message. Ctrl-C stops an answer; /clear starts anew; /adapter NAME\n"
+    "chooses who answers; /help shows this; /quit or Ctrl-D leaves.";
+
+// Whether the line is a command, which is done then: a slash and one word of letters ("/etc/hosts" is none).
+bool obey(const std::string& line, const Adapters& adapters, Conversation& conversation) {
+  const std::string word = line.substr(0, line.find(' '));
+  if (word.size() < 2 || word[0] != '/' ||
+      !std::all_of(word.begin() + 1, word.end(), [](unsigned char c) { return std::isalpha(c); }))
+    return false;
+  if (word == "/adapter")
+    choose_adapter(line, adapters, conversation);
+  else if (line == "/clear")
+    conversation.clear();
+  else if (line == "/help")
+    log_info(kChatHelp);
+  else
+    fail("unknown command '{}'; there are /adapter, /clear, /help, /quit", line);
+  return true;
+}
+
 int chat(const ChatArguments& arguments) {
   Adapters::check(arguments.model, arguments.adapters);
   const auto model = load_for_inference(arguments.model, arguments.sampling);
@@ -92,32 +114,23 @@ int chat(const ChatArguments& arguments) {
   if (!text.chat) text.chat_prompt({});  // says what is missing
   Conversation conversation(*model, text, arguments.sampling, arguments.system);
   conversation.use(adapters.all().front());
-  const bool terminal = isatty(STDIN_FILENO) != 0;
-  const char* help =
-      "Type a message; /clear starts anew, /adapter NAME lets another adapter answer, Ctrl-C stops an "
-      "answer, "
-      "/exit or Ctrl-D leaves.";
-  if (terminal) log_info(help);
-  for (std::string line;;) {
-    if (terminal) std::fputs("> ", stdout), std::fflush(stdout);
-    if (!std::getline(std::cin, line) || line == "/exit") break;
-    if (line == "/help") log_info(help);
-    if (line == "/clear") conversation.clear();
-    if (line.empty() || line == "/clear" || line == "/help") continue;
+  LineReader lines;
+  if (lines.is_terminal()) log_info(kChatHelp);
+  if (!lines.missing().empty()) log_info(lines.missing());
+  while (const std::optional<std::string> line = lines.read("> ")) {
+    if (*line == "/exit" || *line == "/quit") break;
+    if (line->empty()) continue;
     try {
-      if (line.starts_with("/adapter")) {
-        choose_adapter(line, adapters, conversation);
-        continue;
-      }
-      const rollout::Generation result = conversation.say(line);
+      if (obey(*line, adapters, conversation)) continue;
+      const rollout::Generation result = conversation.say(*line);
       if (arguments.stats) log_info(describe(result));
     } catch (const Error& error) {
       // Someone who types can continue, for example with /clear when the context is full.
-      if (!terminal) throw;
+      if (!lines.is_terminal()) throw;
       log_warning(error.what());
     }
   }
-  if (terminal) std::fputs("\n", stdout);
+  if (lines.is_terminal()) std::fputs("\n", stdout);
   return 0;
 }
 

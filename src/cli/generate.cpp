@@ -1,5 +1,10 @@
+#include <unistd.h>
+
 #include <cstdio>
+#include <iostream>
+#include <iterator>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -15,16 +20,28 @@ namespace temper::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string model, prompt, prompt_file, system;
+  std::string model, prompt_file, system;
+  std::optional<std::string> prompt;
   std::vector<std::string> adapters;
   bool raw = false, quiet = false;
   SamplingArguments sampling;
 };
 
-std::string prompt_of(const GenerateArguments& arguments, const rollout::TextFiles& text) {
-  if (arguments.prompt.empty() == arguments.prompt_file.empty())
-    fail("[generate] give one of --prompt and --prompt-file");
-  const std::string prompt = arguments.prompt.empty() ? read_file(arguments.prompt_file) : arguments.prompt;
+// What is given, or what a pipe brings, without the last line's end.
+std::string given_prompt(const GenerateArguments& arguments) {
+  if (arguments.prompt && !arguments.prompt_file.empty())
+    fail("[generate] give one of --prompt and --prompt-file, not both");
+  if (arguments.prompt) return *arguments.prompt;
+  if (!arguments.prompt_file.empty()) return read_file(arguments.prompt_file);
+  std::string piped;
+  if (isatty(STDIN_FILENO) == 0) piped.assign(std::istreambuf_iterator<char>(std::cin), {});
+  if (piped.empty()) fail("[generate] there is no prompt; give --prompt or --prompt-file, or pipe it in");
+  if (piped.ends_with('\n')) piped.pop_back();
+  return piped;
+}
+
+std::string rendered(const std::string& prompt, const GenerateArguments& arguments,
+                     const rollout::TextFiles& text) {
   if (arguments.raw || !text.chat) return prompt;
   Json::Array messages;
   if (!arguments.system.empty())
@@ -35,12 +52,13 @@ std::string prompt_of(const GenerateArguments& arguments, const rollout::TextFil
 
 int generate(const GenerateArguments& arguments) {
   Adapters::check(arguments.model, arguments.adapters);
+  const std::string prompt = given_prompt(arguments);
   const auto model = load_for_inference(arguments.model, arguments.sampling);
   const Adapters adapters(*model, arguments.adapters);
   const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
   const rollout::GenerateOptions options = arguments.sampling.apply(text.generation);
   const bool plain = arguments.raw || !text.chat;
-  const std::vector<int32_t> ids = text.encode_prompt(prompt_of(arguments, text), plain);
+  const std::vector<int32_t> ids = text.encode_prompt(rendered(prompt, arguments, text), plain);
   rollout::Generator generator(model->decoder);
   for (const Adapters::Named& each : adapters.all()) {
     if (adapters.all().size() > 1) std::printf("[%s]\n", each.name.c_str());
@@ -59,7 +77,7 @@ void add_generate(Program& program) {
     options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
     options.option("--adapter", arguments->adapters, Adapters::kHelp);
     options.example("temper generate models/Qwen3-0.6B -p \"Name a river.\" -t 0.7");
-    options.option("-p,--prompt", arguments->prompt, "The prompt.");
+    options.option("-p,--prompt", arguments->prompt, "The prompt. Omitted: what a pipe brings.");
     options.option("--prompt-file", arguments->prompt_file, "A file that holds the prompt.");
     options.option("--system", arguments->system, "A system message for the chat template.");
     options.flag("--raw", arguments->raw, "Do not apply the model's chat template.");

@@ -14,15 +14,23 @@ struct InitArguments {
   int64_t seed = 0;
 };
 
+// The folder of a config.json, which may be named itself.
+std::string folder_of(const std::string& source) {
+  if (is_directory(source)) return source;
+  if (exists(source) && file_name(source) == "config.json") return parent_path(source);
+  fail("[{}] is not a folder; expected one with config.json and the tokenizer's files", source);
+}
+
 int init(const InitArguments& arguments) {
   if (arguments.seed < 0) fail("[--seed] {} is out of range; expected 0 or more", arguments.seed);
   if (exists(arguments.output))
     fail("[{}] exists already; choose another folder or remove it", arguments.output);
-  const std::string where = join_path(arguments.source, "config.json");
+  const std::string source = folder_of(arguments.source);
+  const std::string where = join_path(source, "config.json");
   const auto model = models::build_model(Json::parse_file(where), where, {});
   auto& parameters = model->decoder.parameters();
   parameters.initialize(static_cast<uint64_t>(arguments.seed), model->decoder.config().initializer_range);
-  models::save_model(*model, arguments.output, arguments.source);
+  models::save_model(*model, arguments.output, source);
   std::printf("%s: %lld parameters\n", arguments.output.c_str(),
               static_cast<long long>(parameters.num_elements()));
   return 0;

@@ -47,7 +47,8 @@ void warn_of_plain_base(const std::string& adapter, const std::string& base) {
       adapter, base, run));
 }
 
-int merge(const MergeArguments& arguments) {
+int merge(MergeArguments arguments) {
+  arguments.adapter = checkpoints::find_adapter(arguments.adapter);
   if (arguments.max_shard_mib < 1)
     fail("[--max-shard-mib] {} is out of range; expected 1 or more", arguments.max_shard_mib);
   std::string base = arguments.base;

@@ -46,6 +46,10 @@ void Options::option(const std::string& name, std::string& value, const std::str
   impl_.app->add_option(name, value, help);
   impl_.options->push_back({shown(name, "TEXT"), help});
 }
+void Options::option(const std::string& name, std::optional<std::string>& value, const std::string& help) {
+  impl_.app->add_option(name, value, help);
+  impl_.options->push_back({shown(name, "TEXT"), help});
+}
 void Options::option(const std::string& name, std::vector<std::string>& values, const std::string& help) {
   impl_.app->add_option(name, values, help);
   impl_.options->push_back({shown(name, "TEXT"), help});
@@ -184,6 +188,17 @@ std::string explain_command(const CLI::App& program, int argc, char** argv) {
                      nearest.empty() ? "." : fmt::format("; did you mean '{}'?", nearest), join(names));
 }
 
+// Of "Could not convert: --seed = abc".
+std::string explain_value(const CLI::App& command, const std::string& said, const std::string& help) {
+  const size_t begin = said.find("--"), equals = said.find(" = ");
+  if (begin == std::string::npos || equals == std::string::npos) return fmt::format("{}; {}", said, help);
+  const std::string name = said.substr(begin, equals - begin);
+  const CLI::Option* option = command.get_option_no_throw(name);
+  const bool integer = option != nullptr && option->get_type_name() == "INT";
+  return fmt::format("option {} is '{}'; expected {}", name, said.substr(equals + 3),
+                     integer ? "an integer" : "a number");
+}
+
 // CLI11's own messages name only what was left over.
 std::string explain(const CLI::App& app, int argc, char** argv, const CLI::ParseError& error) {
   if (const std::string unknown = explain_command(app, argc, argv); !unknown.empty()) return unknown;
@@ -193,6 +208,7 @@ std::string explain(const CLI::App& app, int argc, char** argv, const CLI::Parse
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr &&
       said.find("At Most 1") != std::string::npos)
     return fmt::format("option {} is given twice; give it once", said.substr(0, said.find(':')));
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) return explain_value(command, said, help);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return fmt::format("{}; {}", said, help);
   for (int i = 1; i < argc; ++i) {
     const std::string given = argv[i], name = given.substr(0, given.find('='));

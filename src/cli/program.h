@@ -16,6 +16,7 @@ class Options {
 
   void positional(const std::string& name, std::string& value, const std::string& help, bool required = true);
   void option(const std::string& name, std::string& value, const std::string& help);
+  void option(const std::string& name, std::optional<std::string>& value, const std::string& help);
   void option(const std::string& name, std::vector<std::string>& values, const std::string& help);
   void option(const std::string& name, int64_t& value, const std::string& help);
   void option(const std::string& name, std::optional<int64_t>& value, const std::string& help);

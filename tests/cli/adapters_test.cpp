@@ -50,7 +50,8 @@ TEST_F(AdapterCli, AnAdapterIsTrainedUsedAndMerged) {
                     alone = run("generate " + model + ask).out;
   EXPECT_NE(with, alone);
   EXPECT_EQ(run("generate " + folder() + "/merged" + ask).out, with);
-  EXPECT_EQ(run("generate " + model + ask + " --adapter a=" + adapter + " --adapter none").out,
+  EXPECT_EQ(run("generate " + model + ask + " --adapter " + out).out, with);  // the run has one adapter
+  EXPECT_EQ(run("generate " + model + ask + " --adapter a=" + folder_of(out, "sums") + " --adapter none").out,
             "[a]\n" + with + "[none]\n" + alone);
   const std::string question = "What is 10 + 10?\n";
   const Outcome chat =

@@ -12,7 +12,7 @@ namespace temper::recipes {
 Colocation colocation_of(const RunConfig& config, Device device) {
   Colocation found;
   if (const Recipe& recipe = recipe_of(config); recipe.rollouts != nullptr) {
-    found.with = "rollouts, by turns";
+    found.with = "training and rollouts take turns";
     const std::vector<training::UpdateState> asleep = recipe.rollouts(config).asleep;
     const auto is_memory = [](training::UpdateState state) {
       return state != training::UpdateState::kCommunication;
@@ -22,7 +22,7 @@ Colocation colocation_of(const RunConfig& config, Device device) {
   const bool is_sent = !config.exchange.to.empty() && device.type != DeviceType::kCpu &&
                        config.exchange.memory != ChunkMemory::kHost;
   if (!is_sent) return found;
-  found.with += found.with.empty() ? "another process" : " and another process";
+  found.with += found.with.empty() ? "shared with another process" : ", shared with another process";
   found.needs += found.needs.empty() ? "exchange" : " and exchange";
   return found;
 }
@@ -36,9 +36,9 @@ std::string stated_policy(const Colocation& colocation, Device device) {
         "[{}] needs memory of {} in regions, which sleep and can be shared, but {} gives each block memory "
         "of its own; leave that out",
         colocation.needs, to_string(device), chosen.by);
-  return fmt::format("memory of {}: {} ({}), shared with {}", to_string(device),
-                     regions ? "regions that sleep and can be shared" : "each block by itself",
-                     chosen.by.empty() ? "the device's own" : chosen.by, colocation.with);
+  const std::string separate =
+      regions ? "" : fmt::format("; every block is allocated separately ({})", chosen.by);
+  return fmt::format("memory ({}): {}{}", to_string(device), colocation.with, separate);
 }
 
 }  // namespace temper::recipes

@@ -36,17 +36,14 @@ TEST_F(ColocationTest, RunsThatAreAloneSayNothingAndTakeWhatIsThere) {
 TEST_F(ColocationTest, RunsThatShareADeviceSayHow) {
   config_.exchange.to = "/tmp/weights.sock";
   EXPECT_EQ(stated(kCpu), "");
-  EXPECT_EQ(stated(kNpu),
-            "memory of npu:1: regions that sleep and can be shared (the device's own), shared with another "
-            "process");
+  EXPECT_EQ(stated(kNpu), "memory (npu:1): shared with another process");
   config_.exchange.to = "";
   config_.recipe = "grpo";
-  EXPECT_EQ(stated(kNpu),
-            "memory of npu:1: regions that sleep and can be shared (the device's own), shared with rollouts, "
-            "by turns");
+  EXPECT_EQ(stated(kNpu), "memory (npu:1): training and rollouts take turns");
   chosen = {device::MemoryPolicy::kSeparate, "NPU_POOL=separate"};  // nothing sleeps here
   EXPECT_EQ(stated(kNpu),
-            "memory of npu:1: each block by itself (NPU_POOL=separate), shared with rollouts, by turns");
+            "memory (npu:1): training and rollouts take turns; every block is allocated separately "
+            "(NPU_POOL=separate)");
 }
 
 TEST_F(ColocationTest, WhatThePolicyCannotDoIsRefusedAtTheStart) {

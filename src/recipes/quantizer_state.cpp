@@ -69,9 +69,8 @@ void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const
       training::calibrate(model, rows, calibration_options(config), parts, ranks);
   const int64_t count = parts.sum("rows of the calibration", static_cast<int64_t>(rows.size()));
   log_info(fmt::format(
-      "quantizers: amax of {} weights{}", found.weights,
-      reads ? fmt::format(", and of {} inputs over {} tokens in {} rows", found.inputs, found.tokens, count)
-            : ""));
+      "quantizers: calibrated {} weights{}", found.weights,
+      reads ? fmt::format(" and {} inputs on {} tokens in {} rows", found.inputs, found.tokens, count) : ""));
   if (!found.alphas.empty())
     log_info(fmt::format("quantizers: alpha of {} by weights: {}", layers::name_of(config.quantize.method()),
                          alphas_of(found.alphas)));

@@ -114,11 +114,9 @@ std::string phases_table(const MemoryPlan& updates, const RolloutMemory& rollout
   for (size_t i = 0; i < plan.peaks.size(); ++i)
     row(to_string(static_cast<MemoryTag>(i)), updates.peaks[i], plan.peaks[i]);
   row("total", updates.total, plan.total);
-  out += fmt::format("The cache of rollouts has room for {} tokens, {} of which are wished.", cache_tokens,
-                     rollouts.wish.engine.cache_tokens);
+  out += fmt::format("KV cache: {} tokens ({} requested).", cache_tokens, rollouts.wish.engine.cache_tokens);
   if (rollouts.kept_bytes > 0)
-    out += fmt::format(" What sleeps during rollouts takes {} of the CPU's memory meanwhile.",
-                       format_bytes(rollouts.kept_bytes));
+    out += fmt::format(" Offloaded to the CPU during rollouts: {}.", format_bytes(rollouts.kept_bytes));
   return out + "\n";
 }
 

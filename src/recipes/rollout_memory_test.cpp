@@ -144,8 +144,8 @@ TEST(RolloutMemory, TheTableHasBothPhases) {
   const std::string table = phases_table(updates, memory, 512);
   expect_has(table, "updates     rollouts");
   expect_has(table, "optimizer        3.00 MiB          0 B");
-  expect_has(table, "room for 512 tokens, 1024 of which are wished");
-  expect_has(table, "of the CPU's memory meanwhile");
+  expect_has(table, "KV cache: 512 tokens (1024 requested).");
+  expect_has(table, "Offloaded to the CPU during rollouts: ");
 }
 
 }  // namespace

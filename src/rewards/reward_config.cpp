@@ -27,7 +27,7 @@ const Room& room_of(const RewardConfig& config, const std::string& key) {
     fail("[{}.type] this program was built without {}, which needs {}; install it and build again", key,
          config.type, missing->second);
   const std::string near = nearest_name(config.type, types());
-  fail("[{}.type] '{}' is no type of reward{}; use one of {}", key, config.type,
+  fail("[{}.type] '{}' is an unknown reward type{}; use one of {}", key, config.type,
        near.empty() ? "" : fmt::format("; did you mean {}?", near), join(types()));
 }
 

@@ -34,7 +34,7 @@ TEST(RewardConfig, Names) {
   EXPECT_EQ(message("rewards: [{type: number}, {type: exact_match, ignore_case: true}]"), "");
   EXPECT_EQ(
       message("rewards: [{type: nmber}]"),
-      "[grpo.rewards[0].type] 'nmber' is no type of reward; did you mean number?; use one of " + [] {
+      "[grpo.rewards[0].type] 'nmber' is an unknown reward type; did you mean number?; use one of " + [] {
         std::string names;
         for (const auto& entry : registry<Room>().entries())
           names += (names.empty() ? "" : ", ") + entry.name;

@@ -61,8 +61,8 @@ std::vector<RouterLoad> PendingLoads::wait(collectives::Group& ranks) const {
 std::string describe_not_finite(const std::vector<RouterLoad>& loads) {
   for (const RouterLoad& load : loads)
     if (load.not_finite > 0)
-      return fmt::format("the router of layer {} had logits that are no numbers for {} of {} tokens",
-                         load.layer, load.not_finite, load.tokens);
+      return fmt::format("the router of layer {} had NaN or infinite logits for {} of {} tokens", load.layer,
+                         load.not_finite, load.tokens);
   return {};
 }
 

@@ -43,7 +43,7 @@ class PendingLoads {
   std::vector<Router> routers_;
 };
 
-// "the router of layer 3 had logits that are no numbers for 12 of 512 tokens"; empty where none had.
+// "the router of layer 3 had NaN or infinite logits for 12 of 512 tokens"; empty where none had.
 std::string describe_not_finite(const std::vector<RouterLoad>& loads);
 
 }  // namespace temper::training

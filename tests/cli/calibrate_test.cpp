@@ -47,7 +47,7 @@ TEST_F(Cli, QuantizeCalibratesWithoutTraining) {
   const std::string other_data = " --data.train " + folder() + "/minus_train.jsonl";
   const Outcome begun = run("train " + yaml() + flags + out + other_data);
   ASSERT_EQ(begun.code, 0) << begun.err;
-  EXPECT_EQ(begun.err.find("quantizers: amax of 12"), std::string::npos) << begun.err;
+  EXPECT_EQ(begun.err.find("quantizers: calibrated 12"), std::string::npos) << begun.err;
   EXPECT_TRUE(scales_of(out + "/checkpoints/step-000002") == scales);
   // From here on it is the trained model that is exported, and none before there is one.
   ASSERT_EQ(run("export " + out + " " + out + "_trained").code, 0);
@@ -81,7 +81,7 @@ TEST_F(Cli, WeightsAloneAreCalibratedWithoutData) {
                     out = folder() + "/weights_alone";
   const Outcome found = run(of_model + out + " --quantize.preset INT8_WEIGHT_ONLY");
   ASSERT_EQ(found.code, 0) << found.err;
-  EXPECT_NE(found.err.find("quantizers: amax of 12 weights\n"), std::string::npos) << found.err;
+  EXPECT_NE(found.err.find("quantizers: calibrated 12 weights\n"), std::string::npos) << found.err;
   EXPECT_EQ(run("export " + out + " " + out + "_int8").code, 0);
   expect_refused(of_model + folder() + "/inputs_too --quantize.preset FP8", 2,
                  "[data.train] is missing: layers.0.attention.qkv.input_quantizer is calibrated with rows");

@@ -61,7 +61,7 @@ TEST_F(Cli, QuantizedRunsResumeBitByBit) {
                 again = run("train " + yaml() + options + cut);
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_NE(first.err.find("rule 'layers.0.mlp.down': matches 2 quantizers"), std::string::npos) << first.err;
-  EXPECT_NE(first.err.find("quantizers: amax of 12 weights, and of 11 inputs over "), std::string::npos)
+  EXPECT_NE(first.err.find("quantizers: calibrated 12 weights and 11 inputs on "), std::string::npos)
       << first.err;
   EXPECT_NE(first.err.find(" tokens in 6 rows"), std::string::npos) << first.err;
   EXPECT_NE(first.err.find("[quantize] 'temper export' cannot write what this run trains: [export] "
@@ -76,7 +76,7 @@ TEST_F(Cli, QuantizedRunsResumeBitByBit) {
   const Outcome resumed = run("train " + yaml() + options + cut);
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("after step 5"), std::string::npos) << resumed.err;
-  EXPECT_EQ(resumed.err.find("quantizers: amax of"), std::string::npos) << resumed.err;
+  EXPECT_EQ(resumed.err.find("quantizers: calibrated"), std::string::npos) << resumed.err;
   EXPECT_EQ(losses(cut), losses(whole));
   EXPECT_EQ(read_file(cut + "/model/model.safetensors"), read_file(whole + "/model/model.safetensors"));
   const std::string amax = "/checkpoints/step-000012/quantizers.safetensors";

@@ -77,7 +77,7 @@ TEST_F(QuantizedAdapters, ResumeBitByBitWithTheCalibrationOfTheBeginning) {
   EXPECT_NE(resumed.err.find("quantizers: amax of the calibration in " + cut + "/calibration\n"),
             std::string::npos)
       << resumed.err;
-  EXPECT_EQ(resumed.err.find(" inputs over "), std::string::npos) << resumed.err;
+  EXPECT_EQ(resumed.err.find(" inputs on "), std::string::npos) << resumed.err;
   for (const char* adapter : {"a", "b"}) EXPECT_EQ(weights(cut, adapter), weights(whole, adapter)) << adapter;
 }
 

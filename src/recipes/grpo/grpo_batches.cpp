@@ -290,8 +290,7 @@ std::string GrpoBatches::describe_counts() const {
   const auto also = [](int64_t count, std::string_view what) {
     return count > 0 ? fmt::format(", {} {}", count, what) : std::string();
   };
-  return fmt::format("{} prompts were asked{}{}", prompts_.asked(),
-                     also(prompts_.left_out(), "rows left out"),
+  return fmt::format("{} prompts sampled{}{}", prompts_.asked(), also(prompts_.left_out(), "rows left out"),
                      also(prompts_.lossy(), "of rows with a warning about their text"));
 }
 

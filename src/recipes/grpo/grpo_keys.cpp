@@ -41,7 +41,7 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
   s.field(
        "temperature", c.temperature,
        "What logits are divided by, in rollouts and in training. Below 1e-4 all answers to a prompt would be "
-       "the same, or their probabilities no numbers.")
+       "the same, or their probabilities NaN or infinite.")
       .at_least(1e-4);
   s.field("top_k", c.top_k, "Sample from the k most likely tokens; 0: from all.").at_least(0);
   s.field("top_p", c.top_p, "Sample from the most likely tokens that have this probability together.")

@@ -137,7 +137,8 @@ void Client::finish(Requests::iterator request, CURLcode result,
     ProtocolAnswer answer = answer_of(request->response);
     if (answer.problem.empty() && answer.id != request->task.id)
       answer.problem = fmt::format("its id is {}, expected {}", *answer.id, request->task.id);
-    if (!answer.problem.empty()) problem = fmt::format("answered what is no answer: {}", answer.problem);
+    if (!answer.problem.empty())
+      problem = fmt::format("sent a line that is not an answer: {}", answer.problem);
     verdict = std::move(answer.verdict);
   }
   if (!problem.empty()) {

@@ -153,8 +153,10 @@ TEST_F(ProgramReward, ADeathIsOfOneAnswer) {
   EXPECT_EQ(error_of_text("close"), name() + " closed its standard output" + silent);
   EXPECT_EQ(error_of_text("stranger"),
             name() + " answered id 1001, which it has not been asked about" + silent);
-  expect_has(error_of_text("rubbish"),
-             name() + " wrote to its standard output what is no answer: 'debug: here' is no JSON object (");
+  expect_has(
+      error_of_text("rubbish"),
+      name() +
+          " wrote to its standard output a line that is not an answer: 'debug: here' is no JSON object (");
   EXPECT_EQ(error_of_text("nan"), "the reward is not a finite number");
 }
 
@@ -185,7 +187,7 @@ TEST_F(ProgramReward, ABadAnswerIsOfTheAnswerWithItsId) {
   config_.parallel = 2;
   const auto verdicts = judge({"keep", "words", "a"});
   EXPECT_EQ(verdicts.at(0).reward, 3);
-  expect_has(verdicts.at(1).error, "wrote to its standard output what is no answer");
+  expect_has(verdicts.at(1).error, "wrote to its standard output a line that is not an answer");
   EXPECT_EQ(verdicts.at(2).reward, 0.25);
 }
 

@@ -131,7 +131,7 @@ std::optional<std::string> Worker::take_lines(std::vector<std::pair<int64_t, Ver
       problem = fmt::format("answered id {}, which it has not been asked about", *answer.id);
     } else if (!answer.problem.empty()) {
       if (answer.id) blamed_ = static_cast<size_t>(known - tasks_.begin());
-      problem = fmt::format("wrote to its standard output what is no answer: {}", answer.problem);
+      problem = fmt::format("wrote to its standard output a line that is not an answer: {}", answer.problem);
     } else {
       verdicts.emplace_back(*answer.id, std::move(answer.verdict));
       tasks_.erase(known);

@@ -57,9 +57,9 @@ struct RowOptions {
   Labels labels = {};
   Goal goal = Goal::kLanguageModel;
   bool learn_chosen = false;  // a preference is learnt from as its chosen answer
+  bool drop_answer = false;   // prompt_of leaves out an answer of the assistant that stands at the end
   // Whether the chat template reads a variable or a field of messages; empty: not known. Only for reports.
   std::function<bool(std::string_view name)> template_reads = {};
-  bool drop_answer = false;   // prompt_of leaves out an answer of the assistant that stands at the end
   bool share_prompts = true;  // chosen and rejected have one prompt, whose tokens are there once
 };
 

@@ -36,11 +36,11 @@ TEST(AnsweredRows, AreTheirRowsWithTheAnswer) {
               chat);
   expect_same(R"({"prompt": [)" + user + R"(], "answer": 4})",
               R"({"prompt": [)" + user + R"(], "completion": [)" + right + "]}");
-  const std::string pair = R"({"prompt": "2 + 2? ", "completion": "It is 4."})";
-  expect_same(R"({"prompt": "2 + 2? "})", pair);
-  expect_same(R"({"prompt": "2 + 2? ", "completion": "It is 5."})", pair);
-  expect_same(R"({"prompt": "2 + 2? ", "chosen": "4", "rejected": "5"})", pair);
-  expect_same(R"({"text": "2 + 2? "})", pair);
+  const std::string pair = R"({"prompt": "2 + 2?\n", "completion": "It is 4."})";
+  expect_same(R"({"prompt": "2 + 2?\n"})", pair);
+  expect_same(R"({"prompt": "2 + 2?\n", "completion": "It is 5."})", pair);
+  expect_same(R"({"prompt": "2 + 2?\n", "chosen": "4", "rejected": "5"})", pair);
+  expect_same(R"({"text": "2 + 2?\n"})", pair);
   expect_same(R"({"question": "2 + 2?", "answer": "5"})", R"({"question": "2 + 2?", "answer": "It is 4."})");
   expect_same(R"({"instruction": "2 + 2?", "output": "5"})",
               R"({"instruction": "2 + 2?", "output": "It is 4."})");

@@ -205,8 +205,7 @@ void add_compare_logprobs(Program& program) {
         options.option("--rows", arguments->num_rows, "Compare the first N rows. Omitted: 4.");
         options.option("-n,--max-new-tokens", arguments->new_tokens,
                        "Tokens of each answer (greedy). Omitted: 32.");
-        options.option("--batch", arguments->batches,
-                       "Answers at once; may be repeated. Omitted: 1, 2, 8, 32.");
+        options.option("--batch", arguments->batches, "Answers at once; repeatable. Omitted: 1, 2, 8, 32.");
         options.flag("--batch-invariant", arguments->batch_invariant,
                      "Kernels whose sums do not depend on the batch.");
         options.option("--threads", arguments->threads, "Compute with N threads. Omitted: one per core.");

@@ -21,7 +21,7 @@ What most runs set, as flags; in YAML the dots are levels:
   --model.dtype bfloat16          the precision of its parameters (float32)
   --data.train chat.jsonl         the rows to train on: docs/data.md
   --data.eval held-out.jsonl      the rows to evaluate on
-  --data.max_length 2048          the most tokens in a row (1024, or the model's)
+  --data.max_length 2048          the most tokens in a row (1024 or the model's)
   --train.epochs 2                passes over the data (1); or --train.steps 500
   --train.rows_per_step 16        the rows of one update (8)
   --train.optimizer.lr 2e-5       the peak learning rate (1e-5)

@@ -52,7 +52,7 @@ TEST(Inspect, TellsWhichFieldsNothingReads) {
   loading.max_length = 64;
   const DatasetSummary summary = summarize(mixture, loading);
   EXPECT_EQ(summary.counts().describe_unused(), expected);
-  EXPECT_NE(describe(summary).find("nothing reads, and the rows with them: " + expected + "\n"),
+  EXPECT_NE(describe(summary).find("unused fields, and the rows with them: " + expected + "\n"),
             std::string::npos);
   EXPECT_EQ(describe_unused(mixture), "unused fields (in the first 64 rows): rows: " + expected);
   EXPECT_EQ(RowCounts::from_json(summary.counts().to_json()).unused, summary.counts().unused);

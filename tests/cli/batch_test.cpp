@@ -114,7 +114,7 @@ TEST_F(Cli, BatchAnswersRowsThatHaveAnswers) {
                                 out + " --greedy -n 4");
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_EQ(outcome.err.find("warning"), std::string::npos) << outcome.err;
-    EXPECT_EQ(read_file(out).find(R"("content":"4")") != std::string::npos, name == "answered");
+    EXPECT_EQ(read_file(out).find(R"("content": "4")") != std::string::npos, name == "answered");
     std::set<std::string>& all = ids.emplace_back();
     for (const std::string& line : lines_of(read_file(out))) {
       const Json answer = Json::parse(line, "answer");
@@ -128,11 +128,11 @@ TEST_F(Cli, BatchAnswersRowsThatHaveAnswers) {
 TEST_F(Cli, BatchCountsRowsBehindTheTenthThatCannotBeAnswered) {
   std::string text = "no JSON\n";
   for (int i = 0; i < 13; ++i) text += "{\"review\": \"good\"}\n";
-  write_file(folder() + "/bad.jsonl", text);
+  write_file(folder() + "/unreadable.jsonl", text);
   const Outcome outcome =
-      run("batch " + folder() + "/model " + folder() + "/bad.jsonl --out " + folder() + "/none.jsonl");
+      run("batch " + folder() + "/model " + folder() + "/unreadable.jsonl --out " + folder() + "/none.jsonl");
   EXPECT_EQ(outcome.code, 2);
-  const std::string place = "warning: [" + folder() + "/bad.jsonl:";
+  const std::string place = "warning: [" + folder() + "/unreadable.jsonl:";
   EXPECT_NE(outcome.err.find(place + "1:1] not valid JSON"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find(place + "10] a row has no field that holds its text (fields: review)"),
             std::string::npos)

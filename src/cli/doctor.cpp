@@ -8,6 +8,7 @@
 #include "base/rooms.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "cli/line_reader.h"
 #include "cli/program.h"
 #include "device/facts.h"
 #include "device/memory.h"
@@ -99,6 +100,7 @@ int doctor(bool peak) {
   show_what_is_missing();
   std::printf("disk        %s free here\n", format_bytes(free_disk_bytes(".")).c_str());
   std::printf("models      %s\n", join(models::supported_model_types()).c_str());
+  std::printf("libedit     %s\n", line_editing_here().c_str());
   const ops::BoundOps ops = models::bind_kernels(models::typical_config(), "typical model", {});
   std::printf("kernels     defaults on the processor (temper ops --device cuda: on a GPU)\n");
   for (const auto& choice : ops.choices())

@@ -33,9 +33,14 @@ void read_utf8() {
 
 }  // namespace
 
+const std::vector<std::string>& line_libraries() {
+  static const std::vector<std::string> names{"libedit.so.2", "libedit.so.0"};
+  return names;
+}
+
 LineReader::LineReader() : terminal_(isatty(STDIN_FILENO) != 0) {
   if (!terminal_ || isatty(STDOUT_FILENO) == 0) return;
-  const DynamicLibrary library({"libedit.so.2", "libedit.so.0"});
+  const DynamicLibrary library(line_libraries());
   if (!library.opened()) {
     missing_ = "lines are not edited: install libedit2 (make setup)";
     return;

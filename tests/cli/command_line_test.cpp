@@ -58,7 +58,9 @@ class Terminal {
 };
 
 TEST_F(Cli, LinesOfAConversationAreEditedAndRemembered) {
-  if (!DynamicLibrary({"libedit.so.2"}).opened()) GTEST_SKIP() << "libedit is not installed";
+  const bool edits = DynamicLibrary({"libedit.so.2"}).opened();
+  EXPECT_EQ(run("doctor").out.find("libedit     edits lines in temper chat\n") != std::string::npos, edits);
+  if (!edits) GTEST_SKIP() << "libedit is not installed";
   Terminal terminal("chat " + folder() + "/model -n 2");
   terminal.wait_for("> ", 1);
   terminal.type("/wrog\x1b[D\x1b[Dn\r");  // two to the left

@@ -138,7 +138,7 @@ void Client::finish(Requests::iterator request, CURLcode result,
     if (answer.problem.empty() && answer.id != request->task.id)
       answer.problem = fmt::format("its id is {}, expected {}", *answer.id, request->task.id);
     if (!answer.problem.empty())
-      problem = fmt::format("sent a line that is not an answer: {}", answer.problem);
+      problem = fmt::format("sent something that is not an answer: {}", answer.problem);
     verdict = std::move(answer.verdict);
   }
   if (!problem.empty()) {

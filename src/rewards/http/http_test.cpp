@@ -169,10 +169,10 @@ TEST(HttpReward, MistakesAreNotRepeated) {
   EXPECT_EQ(judged_by(server, "wrong", 5).error, name + " answered with status 422 and 'no field 'value''");
   EXPECT_EQ(judged_by(server, "moved", 5).error, name + " answered with status 302 and nothing");
   EXPECT_EQ(judged_by(server, "other", 5).error,
-            name + " sent a line that is not an answer: its id is 99, expected 7");
+            name + " sent something that is not an answer: its id is 99, expected 7");
   EXPECT_EQ(judged_by(server, "error", 5).error, "cannot judge this");
   expect_has(judged_by(server, "", 5).error,
-             name + " sent a line that is not an answer: '<html>' is no JSON object (");
+             name + " sent something that is not an answer: '<html>' is no JSON object (");
   EXPECT_EQ(judged_by(server, "long", 5).error, name + " answered with more than 64.00 MiB");
   EXPECT_EQ(server.requests(), 6);
 }

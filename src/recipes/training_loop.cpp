@@ -192,10 +192,10 @@ void TrainingLoop::share_memory(RunMemory& plan, int64_t limit) {
   plan.set_cache(tokens);
   if (options_.explain_memory) print(phases_table(plan.updates, rollouts, tokens));
   if (tokens == wished) return;
-  log_info(fmt::format(
-      "rollouts: the cache has room for {} tokens, where {} are wished: so many fit into {} beside "
-      "what stays of training",
-      tokens, wished, format_bytes(limit)));
+  log_info(
+      fmt::format("rollouts: KV cache of {} tokens ({} requested): so many fit into {} beside "
+                  "what stays of training",
+                  tokens, wished, format_bytes(limit)));
 }
 
 // Of several adapters those whose data can be read continue.

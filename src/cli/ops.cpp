@@ -164,11 +164,13 @@ std::string hardware_names() {
   return text.append("\n");
 }
 
-// A file is a run's; keys without one are of a run that flags alone describe.
+// A file is a run's, and so is a folder with config.yaml; keys without one are of a run that flags alone
+// describe.
 bool is_about_a_run(const RunArguments& parsed) {
   const std::string& name = parsed.yaml_file;
   if (!name.empty())
-    return name.ends_with(".yaml") || name.ends_with(".yml") || (exists(name) && !is_directory(name));
+    return name.ends_with(".yaml") || name.ends_with(".yml") || (exists(name) && !is_directory(name)) ||
+           exists(join_path(name, "config.yaml"));
   return std::any_of(parsed.flags.begin(), parsed.flags.end(), [](const std::string& flag) {
     return flag.starts_with("--") && flag.substr(0, flag.find('=')).find('.') != std::string::npos;
   });

@@ -121,6 +121,11 @@ TEST_F(Cli, BatchAnswersRowsThatHaveAnswers) {
       all.insert(answer.at("row").dump() + answer.at("key").dump() + answer.at("ids").dump());
     }
   }
+  // What was written asks the same again, though these answers were cut.
+  EXPECT_EQ(run("batch " + folder() + "/model " + folder() + "/asked.out.jsonl --out " + folder() +
+                "/again.jsonl --greedy -n 4")
+                .code,
+            0);
   EXPECT_EQ(ids[0].size(), 2u);
   EXPECT_EQ(ids[0], ids[1]);
 }

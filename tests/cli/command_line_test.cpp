@@ -143,7 +143,12 @@ TEST_F(Cli, RowsAreAsLongAsTheModelAllowsWhereNothingIsWritten) {
   expect_refused("train " + plain + " --data.train " + folder() + "/none.jsonl", 2,
                  "none.jsonl] no such file");
   expect_refused("train " + plain + " --data.max_length 1024", 2, "max_position_embeddings is 512");
+  EXPECT_EQ(run("quantize --model.path " + folder() + "/model --quantize.preset INT8_WEIGHT_ONLY --output " +
+                folder() + "/w8")
+                .code,
+            0);
   // The run's folder stands for its configuration.
+  EXPECT_EQ(run("ops " + folder() + "/no_length").code, 0);
   const Outcome of_run = run("data inspect " + folder() + "/no_length --summary");
   EXPECT_EQ(of_run.code, 0) << of_run.err;
   EXPECT_EQ(of_run.out, run("data inspect " + plain + " --summary").out);

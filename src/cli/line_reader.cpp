@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
+#include <vector>
 
 #include "base/dynamic_library.h"
 
@@ -25,6 +26,8 @@ struct LineReader::Editing {
 
 namespace {
 
+const std::vector<std::string> kLibraries{"libedit.so.2", "libedit.so.0"};
+
 // libedit reads characters as the locale says, and nobody chooses one for a C++ program.
 void read_utf8() {
   std::setlocale(LC_CTYPE, "");
@@ -33,14 +36,15 @@ void read_utf8() {
 
 }  // namespace
 
-const std::vector<std::string>& line_libraries() {
-  static const std::vector<std::string> names{"libedit.so.2", "libedit.so.0"};
-  return names;
+std::string line_editing_here() {
+  return DynamicLibrary(kLibraries).opened()
+             ? "edits lines in temper chat"
+             : "not installed: lines in temper chat are not edited (make setup)";
 }
 
 LineReader::LineReader() : terminal_(isatty(STDIN_FILENO) != 0) {
   if (!terminal_ || isatty(STDOUT_FILENO) == 0) return;
-  const DynamicLibrary library(line_libraries());
+  const DynamicLibrary library(kLibraries);
   if (!library.opened()) {
     missing_ = "lines are not edited: install libedit2 (make setup)";
     return;

@@ -2,12 +2,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace temper::cli {
 
-// The names of libedit's library, of which the first that opens is used.
-const std::vector<std::string>& line_libraries();
+std::string line_editing_here();  // for temper doctor
 
 // Lines of standard input. On a terminal they are edited, with a history, where libedit is installed: it is
 // opened at run time.

@@ -122,6 +122,14 @@ Json choice_json(const ModuleChoice& choice) {
   return choice.names.empty() ? Json(choice.regex) : names_json(choice.names);
 }
 
+constexpr const char* kTowerModules = R"(.*(visual|vision_tower|multi_modal_projector)\..*)";
+
+std::string escaped(const std::string& name) {
+  std::string regex;
+  for (const char c : name) regex += c == '.' ? std::string("\\.") : std::string(1, c);
+  return regex;
+}
+
 bool by_parameter(const LoraConfig& config, const LoraTarget& target) {
   return !config.targets.contains(target.module) && names_parameter(config, target.module + ".weight");
 }
@@ -165,6 +173,19 @@ Json saved_json(const LoraConfig& config, const LoraPlan& plan) {
       if (more && is_module(module, name) && trained.contains(module)) names.push_back(module);
   }
   return names.empty() ? Json() : names_json(names);
+}
+
+// Towers have modules of the text's names, which PEFT would adapt, too.
+Json excluded_json(const LoraConfig& config, const LoraPlan& plan) {
+  const auto is_text = [](const std::string& module) { return module.starts_with(kTextInTables); };
+  const Json own = is_expressible(config.excluded) ? choice_json(config.excluded) : Json();
+  if (std::none_of(plan.modules.begin(), plan.modules.end(), is_text)) return own;
+  std::vector<std::string> all;
+  for (const std::string& name : config.excluded.names) all.push_back("(.*\\.)?" + escaped(name));
+  if (const std::string& regex = config.excluded.regex; !regex.empty() && regex != kTowerModules)
+    all.push_back(fmt::format("({})", regex));
+  all.emplace_back(kTowerModules);
+  return join(all, "|");
 }
 
 // Whole numbers as PEFT's users write them.
@@ -252,7 +273,7 @@ Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const s
       {"alpha_pattern", patterns_json(config.alpha_pattern)},
       {"base_model_name_or_path", base_model.empty() ? Json() : Json(base_model)},
       {"bias", name_of(config.bias)},
-      {"exclude_modules", is_expressible(config.excluded) ? choice_json(config.excluded) : Json()},
+      {"exclude_modules", excluded_json(config, plan)},
       {"fan_in_fan_out", false},
       {"inference_mode", true},
       {"init_lora_weights", true},

@@ -226,7 +226,7 @@ TEST(AdapterConfig, RefusesWhatChangesTheResultByName) {
   expect_has(error_of([] { read(Json::Object{{"peft_type", "LORA"}}); }), "found no 'r'");
   const TemporaryDirectory empty;
   expect_has(error_of([&] { read_adapter_config(empty.path()); }), "found no adapter_config.json");
-  expect_has(error_of([&] { ModelFolder::open_adapter(empty.path()); }),
+  expect_has(error_of([&] { ModelFolder::open_adapter(empty.path(), {}); }),
              "found no adapter_model.safetensors");
 }
 

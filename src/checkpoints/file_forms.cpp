@@ -28,6 +28,20 @@ Tensor experts_to_file(const WeightSpec& spec, const Tensor& rows) {
 
 }  // namespace
 
+Shape stacked_in_files(const WeightSpec& spec, bool transposed) {
+  const Shape& shape = spec.stacked_shape;
+  return transposed ? Shape{shape[0], shape[2], shape[1]} : shape;
+}
+
+Tensor from_stacked(const WeightSpec& spec, const Tensor& held, bool transposed) {
+  return (transposed ? held.transpose(1, 2).contiguous() : held).reshape(spec.shape);
+}
+
+Tensor to_stacked(const WeightSpec& spec, const Tensor& rows, bool transposed) {
+  const Tensor stacked = rows.reshape(spec.stacked_shape);
+  return transposed ? stacked.transpose(1, 2).contiguous() : stacked;
+}
+
 Shape shape_in_files(const WeightSpec& spec, int64_t rows) {
   Shape shape = spec.shape;
   shape[0] = rows;

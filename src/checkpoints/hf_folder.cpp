@@ -7,6 +7,7 @@
 #include "base/hub_name.h"
 #include "base/text.h"
 #include "checkpoints/names.h"
+#include "weights/lora.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -77,12 +78,14 @@ ModelFolder ModelFolder::open(const std::string& path) {
     folder.open_shards(index);
   else
     folder.fail_without_weights();
-  folder.index_names();
+  folder.read_text_names();
+  folder.index_names(
+      [&](const std::string& name) { return folder.text_names_ ? name_in_table(name) : name; });
   folder.form_ = quantized_form_of(path);
   return folder;
 }
 
-ModelFolder ModelFolder::open_adapter(const std::string& path) {
+ModelFolder ModelFolder::open_adapter(const std::string& path, const WeightTable& base) {
   const std::string file = join_path(path, kAdapter);
   if (!exists(file)) {
     if (exists(join_path(path, "adapter_model.bin")))
@@ -94,16 +97,40 @@ ModelFolder ModelFolder::open_adapter(const std::string& path) {
   folder.path_ = path;
   folder.remedy_ = "the adapter was made for another base model, or its file for another configuration";
   folder.files_.emplace_back(file);
-  folder.index_names();
+  folder.index_names([&](const std::string& name) {
+    if (!name.starts_with(kAdapterPrefix)) return name;
+    return std::string(kAdapterPrefix) + base.own_name(name.substr(kAdapterPrefix.size()));
+  });
   return folder;
 }
 
-void ModelFolder::index_names() {
+void ModelFolder::index_names(const std::function<std::string(const std::string& in_file)>& own_name) {
   for (size_t i = 0; i < files_.size(); ++i)
     for (const TensorEntry& entry : files_[i].entries()) {
-      names_.push_back(entry.name);
-      file_of_.emplace(entry.name, i);
+      std::string name = own_name(entry.name);
+      const auto [other, added] = places_.try_emplace(name, Place{i, entry.name});
+      if (!added)
+        fail("[{}] '{}' and '{}' are names of one tensor; keep one of them", path_, other->second.name,
+             entry.name);
+      names_.push_back(std::move(name));
     }
+}
+
+// The way of the first tensor of the text; all are read in each of the ways.
+void ModelFolder::read_text_names() {
+  const std::string config = join_path(path_, "config.json");
+  if (!exists(config)) return;
+  const Json json = Json::parse_file(config);
+  const Json* type = json.is_object() ? json.find("model_type") : nullptr;
+  if (type == nullptr || !type->is_string()) return;
+  text_names_ = published_text_names(type->as_string());
+  if (!text_names_) return;
+  for (const SafetensorsFile& file : files_)
+    for (const TensorEntry& entry : file.entries())
+      if (const auto names = text_names_of(entry.name)) {
+        text_names_ = names;
+        return;
+      }
 }
 
 void ModelFolder::open_shards(const std::string& index_path) {
@@ -201,21 +228,30 @@ Json read_model_config(const std::string& folder) {
   return Json::parse_file(file);
 }
 
+std::string ModelFolder::name_in_files(std::string_view name) const {
+  return text_names_ ? temper::name_in_files(name, *text_names_) : std::string(name);
+}
+
 const TensorEntry* ModelFolder::find(std::string_view name) const {
-  const auto found = file_of_.find(name);
-  return found == file_of_.end() ? nullptr : files_[found->second].find(name);
+  const auto found = places_.find(std::string(name));
+  return found == places_.end() ? nullptr : files_[found->second.file].find(found->second.name);
+}
+
+const ModelFolder::Place& ModelFolder::place_of(std::string_view name) const {
+  const auto found = places_.find(std::string(name));
+  if (found == places_.end())
+    fail("[{}] tensor '{}': not in this folder of {} tensors; the nearest name is '{}'", path_, name,
+         names_.size(), nearest_tensor(name, names_));
+  return found->second;
 }
 
 Tensor ModelFolder::tensor(std::string_view name) const {
-  const auto found = file_of_.find(name);
-  if (found == file_of_.end())
-    fail("[{}] tensor '{}': not in this folder of {} tensors; the nearest name is '{}'", path_, name,
-         names_.size(), nearest_tensor(name, names_));
-  return files_[found->second].tensor(name);
+  const Place& place = place_of(name);
+  return files_[place.file].tensor(place.name);
 }
 
 void ModelFolder::release(std::string_view name, const Tensor& view) const {
-  files_[file_of_.at(name)].release(view);
+  files_[place_of(name).file].release(view);
 }
 
 }  // namespace temper::checkpoints

@@ -26,9 +26,14 @@ class ModelFolder {
  public:
   // Opens and checks every file: the index and its shards must agree on every tensor.
   static ModelFolder open(const std::string& path);
-  // An adapter's folder: adapter_model.safetensors (checkpoints/adapter_folder.h).
-  static ModelFolder open_adapter(const std::string& path);
+  // An adapter's folder: adapter_model.safetensors (checkpoints/adapter_folder.h); `base` is the model's
+  // table.
+  static ModelFolder open_adapter(const std::string& path, const WeightTable& base);
 
+  // Of a model that also reads pictures, how its files name the text: here all names are as in tables
+  // (weights/text_names.h). Nothing for models that read text alone.
+  const std::optional<TextNames>& text_names() const { return text_names_; }
+  std::string name_in_files(std::string_view name) const;
   const std::string& path() const { return path_; }
   const std::string& remedy() const { return remedy_; }      // when the weights are of something else
   const QuantizedForm* form() const { return form_.get(); }  // null: files have plain values
@@ -40,14 +45,22 @@ class ModelFolder {
 
  private:
   void open_shards(const std::string& index_path);
-  void index_names();
+  // `own_name` gives what a tensor is called here.
+  void index_names(const std::function<std::string(const std::string& in_file)>& own_name);
+  void read_text_names();
   [[noreturn]] void fail_without_weights() const;
 
   std::string path_, remedy_ = "use the config.json that belongs to these weights";
   std::shared_ptr<const QuantizedForm> form_;
   std::vector<SafetensorsFile> files_;
+  std::optional<TextNames> text_names_;
   std::vector<std::string> names_;
-  std::unordered_map<std::string_view, size_t> file_of_;  // keys live in files_
+  struct Place {
+    size_t file;
+    std::string name;  // there
+  };
+  const Place& place_of(std::string_view name) const;  // an Error where there is none
+  std::unordered_map<std::string, Place> places_;
 };
 
 // The parameter's tensor: where to load to, or what to save.
@@ -80,8 +93,10 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
 // The folder's tensors that the table keeps (WeightTable::keep).
 std::vector<std::string> kept_names(const ModelFolder& folder, const WeightTable& table);
 
-// Whether the folder holds parameters as stacked tensors (WeightTable::set_stacked).
+// Whether the folder holds parameters as stacked tensors (WeightTable::set_stacked), and whether as
+// transposes (set_stacked_transposed). Where an expert's matrix is square, another tensor's shape tells.
 bool holds_stacked(const ModelFolder& folder, const WeightTable& table);
+bool holds_transposed(const ModelFolder& folder, const WeightTable& table);
 
 // What the folder has for the parameters that are kept in a dtype of their own and are no buffers
 // (WeightTable::set_read_dtypes).
@@ -107,11 +122,13 @@ struct SaveOptions {
   const ModelFolder* kept = nullptr;           // has the tensors that the table keeps; null: there are none
   const EncodedParameters* encoded = nullptr;  // null: all are written as they are
   std::vector<std::pair<std::string, Json>> json_files = {};  // further files, by name
-  std::vector<std::string> extra_files = {
-      "generation_config.json", "tokenizer.json",      "tokenizer_config.json",
-      "tokenizer.model",        "vocab.json",          "merges.txt",
-      "added_tokens.json",      "chat_template.jinja", "chat_template.json",
-      "special_tokens_map.json"};  // those that exist there
+  std::vector<std::string> extra_files = {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                                          "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json",
+                                          "chat_template.jinja", "chat_template.json",
+                                          "special_tokens_map.json",
+                                          // of those who prepare pictures
+                                          "preprocessor_config.json", "processor_config.json",
+                                          "video_preprocessor_config.json"};  // that exist there
 };
 
 // Writes the table's parameters, taken apart into their sources, and config.json (with options.dtype entered

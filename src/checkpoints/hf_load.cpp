@@ -17,9 +17,11 @@ struct Misfits {
   std::vector<std::string> missing, unknown, unlike, both, apart;
   std::unordered_set<std::string> parts;  // of quantized matrices
 
-  void check_source(const TensorEntry& entry, const WeightSpec& spec, int64_t rows) {
+  bool transposed = false;  // stacked tensors
+
+  void check_source(const TensorEntry& entry, const WeightSpec& spec, int64_t rows, bool is_stacked) {
     Shape expected = shape_in_files(spec, rows);
-    if (entry.name == spec.stacked) expected = spec.stacked_shape;
+    if (is_stacked) expected = stacked_in_files(spec, transposed && spec.transposes_stacked);
     const std::vector<int64_t> wanted(expected.begin(), expected.end());
     if (entry.shape != wanted)
       unlike.push_back(fmt::format("'{}' is [{}], expected {}", entry.name, fmt::join(entry.shape, ", "),
@@ -66,6 +68,7 @@ bool is_new(const ModelFolder& folder, const WeightSpec& spec) {
 Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
   Misfits misfits;
   const bool stacked = holds_stacked(folder, table);
+  misfits.transposed = holds_transposed(folder, table);
   for (const WeightSpec& spec : table.specs()) {
     const std::string& first = spec.sources.front().name;
     if (folder.find(spec.stacked) == nullptr) {
@@ -91,7 +94,7 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
       else if (entry == nullptr)
         misfits.missing.push_back(source.name);
       else
-        misfits.check_source(*entry, spec, source.rows);
+        misfits.check_source(*entry, spec, source.rows, source.name == spec.stacked);
     }
   }
   for (const std::string& name : kept_names(folder, table))
@@ -189,6 +192,16 @@ bool holds_stacked(const ModelFolder& folder, const WeightTable& table) {
                      [&](const WeightSpec& spec) { return folder.find(spec.stacked) != nullptr; });
 }
 
+bool holds_transposed(const ModelFolder& folder, const WeightTable& table) {
+  return std::any_of(table.specs().begin(), table.specs().end(), [&](const WeightSpec& spec) {
+    const TensorEntry* entry = spec.transposes_stacked ? folder.find(spec.stacked) : nullptr;
+    if (entry == nullptr) return false;
+    const Shape transposed = stacked_in_files(spec, true);
+    return transposed != spec.stacked_shape &&
+           entry->shape == std::vector<int64_t>(transposed.begin(), transposed.end());
+  });
+}
+
 std::unordered_map<std::string, DType> read_dtypes(const ModelFolder& folder, const WeightTable& table) {
   std::unordered_map<std::string, DType> dtypes;
   for (const WeightSpec& spec : table.specs())
@@ -203,6 +216,7 @@ void check_weights(const ModelFolder& folder, const WeightTable& table) {
       misfits.apart.empty())
     return;
   misfits.suggest(table);
+  for (std::string& name : misfits.missing) name = folder.name_in_files(name);
   std::string message = fmt::format("[{}] the weights do not fit the model", folder.path());
   const auto add = [&](std::string_view title, const std::vector<std::string>& lines) {
     if (!lines.empty()) message += fmt::format("\n  {} {}: {}", lines.size(), title, list_some(lines));
@@ -218,6 +232,7 @@ void check_weights(const ModelFolder& folder, const WeightTable& table) {
 void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout& layout,
                const TakeRows& take, const TakeNf4& take_nf4) {
   check_weights(folder, table);
+  const bool transposed = holds_transposed(folder, table);
   for (size_t i = 0; i < table.specs().size(); ++i) {
     const WeightSpec& spec = table.specs()[i];
     const bool whole = take_nf4 && spec.quantize;  // matrices are encoded before they are divided
@@ -245,7 +260,7 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
         continue;
       }
       Tensor from = folder.tensor(source.name);
-      if (source.name == spec.stacked) from = from.reshape(spec.shape);
+      if (source.name == spec.stacked) from = from_stacked(spec, from, transposed && spec.transposes_stacked);
       for (const Slice& slice : needed_rows(layout[i], first, source.rows, whole))
         hand_over(folder, source.name, from_file(spec, from), slice.whole - first,
                   slice.whole - first + slice.count,

@@ -70,7 +70,7 @@ Tensor floats(const Tensor& tensor) { return tensor.to(DType::kF32, MemoryTag::k
 class Merger {
  public:
   Merger(const std::string& adapter, const std::string& base, const WeightTable& table)
-      : adapter_(ModelFolder::open_adapter(adapter)),
+      : adapter_(ModelFolder::open_adapter(adapter, table)),
         base_(ModelFolder::open(base)),
         config_(read_adapter_config(adapter)),
         plan_(plan_lora_of(table, config_.lora, adapter_.names(), adapter)),
@@ -80,6 +80,7 @@ class Merger {
     check_weights(adapter_, adapter_table_);
     check_tied(table, adapter);
     for (const std::string& name : adapter_.names()) check_finite(adapter_.tensor(name), 0, name, adapter);
+    transposed_ = holds_transposed(base_, table);
   }
 
   // A parameter of the model, as its files have it, with the adapter in it.
@@ -104,7 +105,9 @@ class Merger {
       if (spec.experts_in_files > 0)
         rows.copy_from(from_file(spec, own));
       else
-        rows.copy_from(source.name == spec.stacked ? own.reshape(spec.shape) : own);
+        rows.copy_from(source.name == spec.stacked
+                           ? from_stacked(spec, own, transposed_ && spec.transposes_stacked)
+                           : own);
       row += source.rows;
     }
     for (const LoraTarget& target : plan_.targets)
@@ -218,6 +221,7 @@ class Merger {
   AdapterConfig config_;
   LoraPlan plan_;
   WeightTable adapter_table_;
+  bool transposed_ = false;  // stacked tensors of the base
 };
 
 }  // namespace
@@ -237,6 +241,8 @@ void merge_adapter(const std::string& adapter, const std::string& base, const Js
   const Merger merger(adapter, base, table);
   WeightTable written = table;
   written.set_stacked(holds_stacked(merger.base(), table));
+  written.set_stacked_transposed(holds_transposed(merger.base(), table));
+  if (merger.base().text_names()) written.set_text_names(merger.base().text_names());
   written.set_read_dtypes(read_dtypes(merger.base(), table));
   SaveOptions options;
   options.dtype = merger.dtype(table);

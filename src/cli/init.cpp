@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "cli/program.h"
 #include "models/model.h"
 
@@ -29,6 +30,11 @@ int init(const InitArguments& arguments) {
   const std::string where = join_path(source, "config.json");
   const auto model = models::build_model(Json::parse_file(where), where, {});
   auto& parameters = model->decoder.parameters();
+  if (model->decoder.config().text_names)
+    log_warning(
+        fmt::format("[{}] is of a model that also reads pictures: the text alone is made, without a tower; "
+                    "programs that read pictures draw one at random",
+                    where));
   parameters.initialize(static_cast<uint64_t>(arguments.seed), model->decoder.config().initializer_range);
   models::save_model(*model, arguments.output, source);
   std::printf("%s: %lld parameters\n", arguments.output.c_str(),

@@ -71,8 +71,8 @@ int send_adapter(const SendArguments& arguments, exchange::SendOptions options) 
   if (base.empty())
     fail("[{}] does not name the model that it is for; name its folder with --base", arguments.folder);
   options.names = exchange::Names::kPacked;
-  const auto folder = checkpoints::ModelFolder::open_adapter(arguments.folder);
   const WeightTable model = table_of(models::config_of_folder(base), base);
+  const auto folder = checkpoints::ModelFolder::open_adapter(arguments.folder, model);
   const exchange::NotedFolder noted = exchange::note_of(folder, model, arguments.adapter);
   exchange::Sender sender(arguments.socket, model, options);
   sender.begin(arguments.version, noted.note);

@@ -106,6 +106,17 @@ bool is_known_role(std::string_view role) {
   return std::find(kKnownRoles.begin(), kKnownRoles.end(), role) != kKnownRoles.end();
 }
 
+void refuse_media(const Json& row) {
+  for (const char* field : {"images", "image", "videos", "video", "audios", "audio", "pixel_values"}) {
+    const Json* value = field_of(row, field);
+    if (value && *value != Json("") && *value != Json(Json::Array{}) && *value != Json(Json::Object{}))
+      fail(
+          "has {}, which is not read: models learn from text alone; leave such rows out, or remove the field "
+          "where the text makes sense without it",
+          field);
+  }
+}
+
 const std::string& check_string(const Json& value, const std::string& field) {
   if (!value.is_string()) fail("{} must be a string, found {}", field, value.kind_name());
   return value.as_string();

@@ -45,6 +45,9 @@ RowFormat format_of(const Json& row);
 // A non-empty list of objects with a role and a content (a string; it may be missing beside tool_calls).
 const Json::Array& check_messages(const Json& messages, const std::string& field);
 
+// An Error for fields that hold pictures, films or sounds, which no model here reads.
+void refuse_media(const Json& row);
+
 const std::string& check_string(const Json& value, const std::string& field);
 
 // The field, or null when it is absent or null; in the second form its absence is an Error.

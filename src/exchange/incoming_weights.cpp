@@ -83,11 +83,12 @@ int64_t IncomingWeights::elements_of(size_t index) const {
                                     : scales_[index - parameters_.size()].values.numel();
 }
 
-void IncomingWeights::take(const std::string& name, const checkpoints::HeldElements& elements,
+void IncomingWeights::take(const std::string& sent_name, const checkpoints::HeldElements& elements,
                            const Tensor& values) {
+  const WeightTable& table = parameters_.table();
+  const std::string name = table.own_name(sent_name);
   const auto found = targets_.find(name);
   if (found == targets_.end()) {
-    const WeightTable& table = parameters_.table();
     if (!table.ignored().contains(name) && !table.keeps(name)) unknown_.insert(name);
     return;
   }

@@ -71,7 +71,8 @@ void WeightScope::router(const std::string& name, const Matrix& matrix, const We
 }
 
 void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t experts,
-                          const std::vector<WeightSource>& modules, const std::string& stacked) {
+                          const std::vector<WeightSource>& modules, const std::string& stacked,
+                          bool transposes) {
   WeightSpec spec;
   spec.name = scope_ + name + ".weight";
   spec.axes = {matrix.out, matrix.in};
@@ -85,6 +86,7 @@ void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t
   spec.shape = {rows, matrix.width};
   spec.stacked = source_scope_ + stacked;
   spec.stacked_shape = {experts, rows / experts, matrix.width};
+  spec.transposes_stacked = transposes;
   spec.experts = experts;
   table_.add(std::move(spec));
 }

@@ -36,9 +36,10 @@ class WeightScope {
   void router(const std::string& name, const Matrix& matrix, const WeightSource& module,
               const std::string& stacked);
   // The same for `experts` matrices of equal sizes, which stand above one another: `modules` are those of the
-  // first, the second, …, or files have all of them as one tensor `stacked` [experts, rows of one, width].
+  // first, the second, …, or files have all of them as one tensor `stacked` [experts, rows of one, width] or,
+  // where `transposes`, [experts, width, rows of one].
   void experts(const std::string& name, const Matrix& matrix, int64_t experts,
-               const std::vector<WeightSource>& modules, const std::string& stacked);
+               const std::vector<WeightSource>& modules, const std::string& stacked, bool transposes);
   // Matrices, and their biases where `matrix` has them, of `experts` experts of which files have one tensor
   // `module` [experts, width, rows of one] and `module`_bias [experts, rows of one]; `alternating` as
   // WeightSpec says. Adapters do not target them.

@@ -43,6 +43,9 @@ struct DecoderConfig {
   bool gives_values = false;
   // How the names of tensors begin that files may hold and no pass reads (WeightTable::keep).
   std::vector<std::string> kept_tensors = {};
+  // Of the text of a model that also reads pictures, how published files name it; the tower's tensors are
+  // kept. Nothing: the model reads text alone.
+  std::optional<TextNames> text_names = {};
 
   VocabularySize vocabulary() const { return {vocab_size, hidden_size, tied_head, logits_divisor}; }
 };

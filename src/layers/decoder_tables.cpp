@@ -81,10 +81,12 @@ double forward_flops(const DecoderConfig& config, std::span<const int32_t> docum
 
 WeightTable decoder_weight_table(const DecoderConfig& config) {
   const int64_t hidden = config.hidden_size;
+  const std::string source_scope(config.text_names ? kTextInTables : "model.");
   WeightTable table;
-  declare_embedding(table, config.vocabulary());
+  table.set_text_names(config.text_names);
+  declare_embedding(table, config.vocabulary(), source_scope);
   for (size_t i = 0; i < config.blocks.size(); ++i) {
-    WeightScope layer(table, scope_of(i), "model." + scope_of(i));
+    WeightScope layer(table, scope_of(i), source_scope + scope_of(i));
     const auto norms = modules_of(config.norms);
     const auto declare = [&](Place place) {
       const auto& [module, source] = norms[place];
@@ -97,11 +99,13 @@ WeightTable decoder_weight_table(const DecoderConfig& config) {
     config.blocks[i].channel->declare(layer);
     declare(kAfterChannel);
   }
-  WeightScope model(table, "", "model.");
+  WeightScope model(table, "", source_scope);
   Norm::declare(model, "norm", "norm", hidden, config.norm_offset);
   config.gives_values ? ValueHead::declare(table, config.hidden_size)
                       : declare_head(table, config.vocabulary());
   for (const std::string& beginning : config.kept_tensors) table.keep(beginning);
+  if (config.text_names)
+    for (const std::string& beginning : tower_beginnings()) table.keep(beginning);
   return table;
 }
 

@@ -62,6 +62,8 @@ class ParameterStore {
   const WeightTable& table() const { return table_; }
   // What WeightTable knows of the files that were read.
   void set_stacked(bool stacked) { table_.set_stacked(stacked); }
+  void set_stacked_transposed(bool transposed) { table_.set_stacked_transposed(transposed); }
+  void set_text_names(const std::optional<TextNames>& names) { table_.set_text_names(names); }
   void set_read_dtypes(std::unordered_map<std::string, DType> dtypes) {
     table_.set_read_dtypes(std::move(dtypes));
   }

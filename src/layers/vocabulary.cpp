@@ -11,7 +11,7 @@
 namespace temper::layers {
 namespace {
 
-WeightSpec spec_of(const VocabularySize& size, const char* name, const char* source, LoraRole lora) {
+WeightSpec spec_of(const VocabularySize& size, const char* name, const std::string& source, LoraRole lora) {
   return {.name = name,
           .shape = {size.tokens, size.hidden},
           .axes = {"vocab", "hidden"},
@@ -21,8 +21,8 @@ WeightSpec spec_of(const VocabularySize& size, const char* name, const char* sou
 
 }  // namespace
 
-void declare_embedding(WeightTable& table, const VocabularySize& size) {
-  table.add(spec_of(size, "embedding.weight", "model.embed_tokens.weight", LoraRole::kEmbedding));
+void declare_embedding(WeightTable& table, const VocabularySize& size, const std::string& source_scope) {
+  table.add(spec_of(size, "embedding.weight", source_scope + "embed_tokens.weight", LoraRole::kEmbedding));
 }
 
 void declare_head(WeightTable& table, const VocabularySize& size) {

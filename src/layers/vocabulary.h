@@ -11,8 +11,9 @@ struct VocabularySize {
   bool tied = false;  // the head's weight is the embedding's
   double logits_divisor = 1;
 };
-void declare_embedding(WeightTable& table, const VocabularySize& size);  // embedding.weight
-void declare_head(WeightTable& table, const VocabularySize& size);       // head.weight
+// embedding.weight, whose name in files begins with `source_scope`
+void declare_embedding(WeightTable& table, const VocabularySize& size, const std::string& source_scope);
+void declare_head(WeightTable& table, const VocabularySize& size);  // head.weight
 void name_embedding_ops(OpScope& ops, const VocabularySize& size);
 // `tensor`: of how many ranks that divide the vocabulary.
 void name_head_ops(OpScope& ops, const VocabularySize& size, int tensor);

@@ -63,7 +63,7 @@ struct ReadAdapter {
 // All but its numbers.
 ReadAdapter read_adapter(const WeightTable& base, const std::string& folder) {
   ReadAdapter adapter{
-      checkpoints::read_adapter_config(folder), checkpoints::ModelFolder::open_adapter(folder), {}};
+      checkpoints::read_adapter_config(folder), checkpoints::ModelFolder::open_adapter(folder, base), {}};
   checkpoints::check_apart(adapter.written, base, folder);
   adapter.plan = plan_lora_of(base, adapter.written.lora, adapter.files.names(), folder);
   checkpoints::check_named(adapter.written, adapter.plan, folder);
@@ -106,8 +106,9 @@ void merge_adapter(const std::string& adapter, const std::string& base, const st
                    int64_t max_shard_bytes, checkpoints::MergedForm form) {
   const std::string where = join_path(base, "config.json");
   const Json config = config_of_folder(base);
-  const WeightTable table = layers::decoder_weight_table(configure(config, where));
-  checkpoints::merge_adapter(adapter, base, config, table, output, max_shard_bytes, form);
+  const layers::DecoderConfig architecture = configure(config, where);
+  checkpoints::merge_adapter(adapter, base, config_in_files(config, architecture),
+                             layers::decoder_weight_table(architecture), output, max_shard_bytes, form);
   checkpoints::add_stop_tokens(output, checkpoints::stop_tokens_of(adapter));
 }
 

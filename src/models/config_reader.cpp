@@ -162,6 +162,11 @@ std::vector<std::string> ConfigReader::unused() const {
   return keys;
 }
 
+std::vector<std::string> ConfigReader::without_usual(std::vector<std::string> keys) {
+  std::erase_if(keys, [](const std::string& key) { return kOfEveryModel.contains(key); });
+  return keys;
+}
+
 std::string ConfigReader::misspelt(const std::string& unused) const {
   constexpr size_t kLetters = 2;
   std::vector<std::string> absent;

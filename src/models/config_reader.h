@@ -45,6 +45,7 @@ class ConfigReader {
   void add_unused(const std::string& key);  // a part of a value that was asked for: "rope_scaling.alpha"
   // The keys that were not asked for and are not written into every model's config.json, in the file's order.
   std::vector<std::string> unused() const;
+  static std::vector<std::string> without_usual(std::vector<std::string> keys);  // those of every config.json
   // The key that one of unused() may be a misspelling of: one that was asked for and is absent. "" if none
   // is.
   std::string misspelt(const std::string& unused) const;
@@ -61,9 +62,15 @@ class ConfigReader {
 void read_decoder(ConfigReader& reader, DenseConfig& config, double default_rope_theta);
 
 // Both spellings: rope_theta + rope_scaling (before transformers 5) and rope_parameters (since).
-// `partial`: of each head, where the file does not say; none: of a family that rotates whole heads.
+struct RopeKinds {
+  // Of each head, where the file does not say; none: of a family that rotates whole heads.
+  std::optional<double> partial = {};
+  // Of a family that may have three positions for a token (time, height, width), which share the frequencies
+  // by mrope_section: text has one three times, whose rotation is the usual one.
+  bool multimodal = false;
+};
 layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t max_positions,
-                             std::optional<double> partial = {});
+                             const RopeKinds& kinds = {});
 // Those of layers that see all tokens and of those with a window: rope_theta + rope_scaling and
 // rope_local_base_freq, or rope_parameters by type of layer.
 struct RopesByType {

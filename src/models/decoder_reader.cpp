@@ -66,7 +66,8 @@ void refuse_unsupported(ConfigReader& reader, bool reads_mxfp4) {
 }
 
 void read_rope_of_heads(ConfigReader& reader, DenseConfig& config, double default_theta) {
-  config.rope = read_rope(reader, default_theta, config.max_positions, config.partial_rotary_factor);
+  config.rope = read_rope(reader, default_theta, config.max_positions,
+                          {config.partial_rotary_factor, config.multimodal_rope});
   const double factor = config.rope.partial_rotary_factor;
   if (!(factor >= 0 && factor <= 1))
     reader.refuse("partial_rotary_factor", fmt::format("is {}, expected a number from 0 to 1", factor));

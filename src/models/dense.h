@@ -46,7 +46,8 @@ struct DenseConfig {
   layers::RopeConfig rope;
   // Of a family that rotates a part of each head: where the file does not say how much.
   std::optional<double> partial_rotary_factor = {};
-  bool ropes_by_type = false;                  // of a family that reads them itself (read_ropes_by_type)
+  bool multimodal_rope = false;  // of a family whose positions may be threefold: in text they are one
+  bool ropes_by_type = false;    // of a family that reads them itself (read_ropes_by_type)
   std::vector<layers::RopeConfig> ropes = {};  // per layer, where they differ; empty: rope in all of them
 };
 

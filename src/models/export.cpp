@@ -231,13 +231,24 @@ ExportedModules listed(const Encoder& encoder, const WeightTable& table) {
     const auto found = encoder.modules().find(spec.name);
     for (const WeightSource& source : spec.sources) {
       if (found != encoder.modules().end() && found->second.keys != nullptr) all.float8_cache = true;
+      const std::string module = module_name(source);
       if (found != encoder.modules().end())
-        all.quantized.emplace_back(module_name(source), found->second.form);
+        all.quantized.emplace_back(module, found->second.form);
       else if (spec.shape.ndim() == 2 && source.name.ends_with(".weight"))
-        all.excluded.insert(module_name(source));
+        all.excluded.insert({module, table.name_in_files(module)});
     }
   }
   return all;
+}
+
+// Matrices that files have and no pass reads, as files and as classes of transformers name them.
+void add_kept(const checkpoints::ModelFolder& folder, const WeightTable& table, ExportedModules& all) {
+  for (const std::string& name : checkpoints::kept_names(folder, table))
+    if (name.ends_with(".weight") && folder.find(name)->shape.size() == 2) {
+      const std::string module = module_name({name, 0});
+      all.excluded.insert(module);
+      if (is_of_tower(name) && !name.starts_with("model.")) all.excluded.insert("model." + module);
+    }
 }
 
 CompressedModule compressed_module(const Module& module) {
@@ -265,7 +276,12 @@ void export_model(const Model& model, const std::string& folder, const std::stri
   const auto& parameters = model.decoder.parameters();
   const FoldedNorms norms = folded_norms(model.decoder);
   const Encoder encoder(model.decoder, norms);
-  const ExportedModules all = listed(encoder, parameters.table());
+  checkpoints::SaveOptions options;
+  std::optional<checkpoints::ModelFolder> read;
+  if (!model.folder.empty() && parameters.table().keeps_some())
+    options.kept = &read.emplace(checkpoints::ModelFolder::open(model.folder));
+  ExportedModules all = listed(encoder, parameters.table());
+  if (read) add_kept(*read, parameters.table(), all);
   const bool is_modelopt = form == ExportForm::kModelopt;
   for (const auto& [weight, module] : encoder.modules())
     if (is_modelopt && checkpoints::only_compressed(*module.form.algorithm))
@@ -281,18 +297,14 @@ void export_model(const Model& model, const std::string& folder, const std::stri
         "--form modelopt");
   const CompressedModules modules = compressed(encoder, parameters.table());
   const CompressedParameters renamed(encoder, modules);
-  Json config = model.config;
+  Json config = config_in_files(model.config, model.decoder.config());
   config.set("quantization_config",
              is_modelopt ? quantization_config(all) : compressed_quantization_config(modules, all.excluded));
-  checkpoints::SaveOptions options;
   options.dtype = parameters.dtype();
   options.original = files_from;
   options.encoded = &encoder;
   if (!is_modelopt) options.encoded = &renamed;
   if (is_modelopt) options.json_files = {{"hf_quant_config.json", hf_quant_config(all)}};
-  std::optional<checkpoints::ModelFolder> read;
-  if (!model.folder.empty() && parameters.table().keeps_some())
-    options.kept = &read.emplace(checkpoints::ModelFolder::open(model.folder));
   const auto value_of = [&](const WeightSpec& spec) {
     const Tensor value = parameters.value(spec.name);
     const auto norm = norms.find(spec.name);

@@ -53,12 +53,12 @@ TEST(ModelKernels, OverridesReachTheirModules) {
 
 TEST(ModelKernels, AFamilyThatIsNotBuiltSaysSo) {
   Json::Object config = tiny_config().as_object();
-  config[0].second = "qwen2_vl";
+  config[0].second = "qwen2_5_omni";
   try {
     bind_kernels(config, "config.json", {});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("'qwen2_vl' is not built yet"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("'qwen2_5_omni' is not built yet"), std::string::npos)
         << error.what();
   }
 }

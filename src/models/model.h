@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "layers/decoder.h"
+#include "models/text_part.h"
 
 namespace temper::models {
 
@@ -13,7 +14,8 @@ class ConfigReader;
 
 // A family of models, by the `model_type` of its config.json.
 struct Family {
-  layers::DecoderConfig (*configure)(ConfigReader& reader);
+  layers::DecoderConfig (*configure)(ConfigReader& reader) = nullptr;
+  std::optional<TextPart> text = {};  // of a family that also reads pictures, in place of `configure`
 };
 
 enum class Purpose { kInference, kTraining };
@@ -23,6 +25,8 @@ enum class Purpose { kInference, kTraining };
 // computes for this purpose and are not supported here.
 layers::DecoderConfig configure(const Json& config, const std::string& where,
                                 Purpose purpose = Purpose::kInference);
+// What the family of the text reads of it; all of it where the model reads text alone.
+TextConfig text_config_of(const Json& config, const std::string& where);
 // One line that lists the keys which have no effect on the model, and a warning for each of them that looks
 // like a misspelling of one that has, and for each token id beyond the vocabulary. Nothing where there are
 // none.
@@ -66,6 +70,9 @@ struct Model {
 std::unique_ptr<Model> build_model(const Json& config, const std::string& where, const BuildOptions& options);
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options);
 DType dtype_of_folder(const std::string& folder);  // as its config.json says it
+// A config.json as it is written: of a model that also reads pictures it says wherever a library may look
+// whether the head is tied.
+Json config_in_files(const Json& config, const layers::DecoderConfig& architecture);
 // Writes a folder that transformers loads; tokenizer and generation files are copied from `files_from`.
 // `whole`: of ranks that hold parts of the model, what gives a parameter by its place in the table.
 void save_model(const Model& model, const std::string& folder, const std::string& files_from,

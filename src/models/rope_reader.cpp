@@ -36,20 +36,25 @@ std::vector<std::string> rope_keys(RopeType type) {
   return {};
 }
 
-constexpr const char* kPartial = "partial_rotary_factor";
+constexpr const char *kPartial = "partial_rotary_factor", *kSections = "mrope_section",
+                     *kInterleaved = "mrope_interleaved";
 
 class RopeReader {
  public:
-  // `partial`: of a family that may rotate a part of each head.
-  RopeReader(ConfigReader& reader, std::string key, const Json& rope, bool partial)
-      : reader_(reader), key_(std::move(key)), rope_(rope), partial_(partial) {
+  RopeReader(ConfigReader& reader, std::string key, const Json& rope, const RopeKinds& kinds)
+      : reader_(reader),
+        key_(std::move(key)),
+        rope_(rope),
+        partial_(kinds.partial.has_value()),
+        multimodal_(kinds.multimodal) {
     if (!rope.is_object()) reader.refuse(key_, fmt::format("is {}, expected an object", rope.kind_name()));
   }
 
   RopeConfig read(RopeConfig rope, int64_t max_positions) {
     const Json* name = find("rope_type") != nullptr ? find("rope_type") : find("type");
     if (name != nullptr && !name->is_string()) reader_.refuse(key_, "rope_type must be a string");
-    rope.type = rope_type(reader_, key_, name == nullptr ? "default" : name->as_string());
+    const bool usual = name == nullptr || (multimodal_ && name->as_string() == "mrope");
+    rope.type = rope_type(reader_, key_, usual ? "default" : name->as_string());
     check_keys(rope.type);
     rope.theta = number("rope_theta").value_or(rope.theta);
     if (partial_) rope.partial_rotary_factor = number(kPartial).value_or(rope.partial_rotary_factor);
@@ -105,6 +110,7 @@ class RopeReader {
     for (const auto& [name, value] : rope_.as_object()) {
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
       if (partial_ && name == kPartial) continue;
+      if (multimodal_ && (name == kSections || name == kInterleaved)) continue;
       const bool partial = name == kPartial && !value.is_null() && value != Json(1) && value != Json(1.0);
       // Parameters of each type of layer: {"full_attention": {...}, ...}.
       if (partial || value.is_object())
@@ -129,7 +135,7 @@ class RopeReader {
   ConfigReader& reader_;
   std::string key_;
   const Json& rope_;
-  bool partial_;
+  bool partial_, multimodal_;
 };
 
 double read_theta(ConfigReader& reader, const char* key, double otherwise) {
@@ -141,11 +147,11 @@ double read_theta(ConfigReader& reader, const char* key, double otherwise) {
 }  // namespace
 
 layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t max_positions,
-                             std::optional<double> partial) {
+                             const RopeKinds& kinds) {
   RopeConfig rope;
   rope.theta = read_theta(reader, "rope_theta", default_theta);
-  if (partial)
-    rope.partial_rotary_factor = reader.not_negative(kPartial, *partial);
+  if (kinds.partial)
+    rope.partial_rotary_factor = reader.not_negative(kPartial, *kinds.partial);
   else
     reader.expect(kPartial, 1, "rotating a part of each head is not supported");
   rope.original_max_position_embeddings = max_positions;
@@ -153,7 +159,7 @@ layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     const Json* value = reader.find(key);
     if (value == nullptr || (value->is_object() && value->as_object().empty())) continue;
-    const RopeConfig read = RopeReader(reader, key, *value, partial.has_value()).read(rope, max_positions);
+    const RopeConfig read = RopeReader(reader, key, *value, kinds).read(rope, max_positions);
     if (found && read != *found)
       reader.refuse("rope_scaling", "and rope_parameters are both given and differ; keep one of them");
     if (!found) found = read;
@@ -170,7 +176,7 @@ RopesByType read_ropes_by_type(ConfigReader& reader, double full_theta, double s
     rope->original_max_position_embeddings = max_positions;
   const auto read = [&](const std::string& key, const Json* value, RopeConfig& rope) {
     if (value != nullptr && !value->is_null())
-      rope = RopeReader(reader, key, *value, false).read(rope, max_positions);
+      rope = RopeReader(reader, key, *value, {}).read(rope, max_positions);
   };
   const Json *by_type = reader.find("rope_parameters"), *scaling = reader.find("rope_scaling");
   if (by_type != nullptr && scaling != nullptr)

@@ -161,7 +161,8 @@ AdapterChoice choose_adapter(const AdapterConfig& adapter, const WeightTable& ba
   const std::string& from = source_of(adapter);
   const checkpoints::AdapterConfig written = checkpoints::read_adapter_config(from);
   AdapterChoice choice{written.lora, {}};
-  choice.plan = plan_lora_of(base, choice.lora, checkpoints::ModelFolder::open_adapter(from).names(), from);
+  choice.plan =
+      plan_lora_of(base, choice.lora, checkpoints::ModelFolder::open_adapter(from, base).names(), from);
   checkpoints::check_named(written, choice.plan, from);
   check_products(base, choice.plan, from);
   choice.lora.dropout = adapter.dropout.value_or(choice.lora.dropout);

@@ -97,7 +97,7 @@ Learner::Check Learner::check() const {
   const AdapterConfig& adapter = config_.adapters.front();
   const LoraPlan plan = choose_adapter(adapter, base).plan;
   if (const std::string& from = source_of(adapter); !from.empty())
-    checkpoints::check_weights(checkpoints::ModelFolder::open_adapter(from), lora_table(base, plan));
+    checkpoints::check_weights(checkpoints::ModelFolder::open_adapter(from, base), lora_table(base, plan));
   check.trained =
       fmt::format("{} adapted modules, {} tensors trained in full", plan.targets.size(), plan.saved.size());
   return check;

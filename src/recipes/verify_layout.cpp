@@ -56,8 +56,9 @@ Json small_copy(const Json& config) {
     small.set(key, kept);
   }
   small.set("num_hidden_layers", static_cast<int64_t>(chosen.size()));
-  // A mixture behind dense layers keeps one of each.
-  if (const Json* dense = config.find("first_k_dense_replace"); dense != nullptr && dense->is_number())
+  // A mixture behind dense layers keeps one of each; where all are dense, all stay so.
+  if (const Json* dense = config.find("first_k_dense_replace");
+      dense != nullptr && dense->is_number() && dense->as_int() < static_cast<int64_t>(layers))
     small.set("first_k_dense_replace", std::min<int64_t>(dense->as_int(), 1));
   if (config.at("vocab_size").as_int() > kVocabulary) {
     small.set("vocab_size", kVocabulary);
@@ -167,8 +168,9 @@ Worst train_beside(const Json& model, const RunConfig& run, DType dtype, collect
 std::string verify_layout(const RunConfig& config, const VerifyOptions& options) {
   const Mesh mesh = mesh_of(config, options.ranks);
   check_recipe(config);
-  check_mesh(mesh, models::configure(models::config_of_folder(config.model.path), config.model.path), config);
-  const Json small = small_copy(models::config_of_folder(config.model.path));
+  const Json model = models::config_of_folder(config.model.path);
+  check_mesh(mesh, models::configure(model, config.model.path), config);
+  const Json small = small_copy(models::text_config_of(model, config.model.path).json);
   set_num_threads(std::max(1, num_threads() / options.ranks));  // ranks share the cores
   const Course expected = train_alone(small, config, options);
   std::mutex mutex;

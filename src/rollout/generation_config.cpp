@@ -69,6 +69,9 @@ double read_number(const Json& value, const std::string& where, const std::strin
 std::vector<int32_t> end_tokens(const Json& config, const std::string& where, int64_t vocab_size) {
   std::vector<int32_t> ids;
   read_stop_ids(config, where, vocab_size, ids);
+  // Of a model that also reads pictures.
+  if (const Json* text = config.find("text_config"); ids.empty() && text != nullptr && text->is_object())
+    read_stop_ids(*text, where + ": text_config", vocab_size, ids);
   return ids;
 }
 

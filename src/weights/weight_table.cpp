@@ -51,6 +51,14 @@ std::vector<WeightSource> WeightTable::sources_in_files(const WeightSpec& spec, 
   return {{spec.stacked, spec.shape[0]}};
 }
 
+std::string WeightTable::own_name(std::string_view hf_name) const {
+  return text_names_ ? name_in_table(hf_name) : std::string(hf_name);
+}
+
+std::string WeightTable::name_in_files(std::string_view own_name) const {
+  return text_names_ ? temper::name_in_files(own_name, *text_names_) : std::string(own_name);
+}
+
 std::optional<DType> WeightTable::dtype_in_files(const WeightSpec& spec, std::optional<DType> model) const {
   if (!spec.dtype) return model;
   const auto read = read_dtypes_.find(spec.name);

@@ -7,6 +7,7 @@
 
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
+#include "weights/text_names.h"
 
 namespace temper {
 
@@ -57,6 +58,8 @@ struct WeightSpec {
   // parameter's in their order; "": they may not.
   std::string stacked = {};
   Shape stacked_shape = {};
+  // Of three dimensions: files may hold each expert's transpose there, [experts, columns, rows].
+  bool transposes_stacked = false;
   // That it is kept in, whatever the model's. Files have a buffer in it, others as dtype_in_files says.
   std::optional<DType> dtype = {};
   bool buffer = false;  // no gradient trains it
@@ -71,7 +74,7 @@ class WeightTable {
   const std::vector<WeightSpec>& specs() const { return specs_; }
   const WeightSpec* find(std::string_view name) const;
   // The parameter and the first row that a Hugging Face tensor fills, which may be a stacked one; null spec
-  // when it is nobody's.
+  // when it is nobody's. The name is the table's own (own_name).
   struct Place {
     const WeightSpec* spec = nullptr;
     int64_t row = 0, rows = 0;
@@ -79,6 +82,17 @@ class WeightTable {
   Place find_source(std::string_view hf_name) const;
   // Whether files that are written hold stacked tensors: those that were read did.
   void set_stacked(bool stacked) { stacked_ = stacked; }
+  // And whether those are transposes, where they may be.
+  void set_stacked_transposed(bool transposed) { stacked_transposed_ = transposed; }
+  bool stacked_transposed(const WeightSpec& spec) const {
+    return spec.transposes_stacked && stacked_transposed_;
+  }
+  // Of a model that also reads pictures, whose parameters are the text's: how files that are written name
+  // them, as those that were read did. Names that come from elsewhere are found in each of the ways.
+  void set_text_names(const std::optional<TextNames>& names) { text_names_ = names; }
+  const std::optional<TextNames>& text_names() const { return text_names_; }
+  std::string own_name(std::string_view hf_name) const;
+  std::string name_in_files(std::string_view own_name) const;
   // What files hold of a parameter.
   std::vector<WeightSource> sources_in_files(const WeightSpec& spec) const {
     return sources_in_files(spec, stacked_);
@@ -130,7 +144,8 @@ class WeightTable {
   std::vector<std::string> kept_;
   std::unordered_map<std::string, int64_t> units_;
   std::unordered_map<std::string, DType> read_dtypes_;
-  bool stacked_ = false;
+  std::optional<TextNames> text_names_;
+  bool stacked_ = false, stacked_transposed_ = false;
 };
 
 }  // namespace temper

@@ -354,9 +354,9 @@ class Experts : public layers::Channel {
       out.push_back({expert + c_.down, c_.hidden});
     }
     weights.experts(c_.module + ".experts.gate_up", {"experts*expert_width", "hidden", c_.hidden, false},
-                    experts, in, module + ".experts.gate_up_proj");
+                    experts, in, module + ".experts.gate_up_proj", c_.transposes_stacked);
     weights.experts(c_.module + ".experts.down", {"experts*hidden", "expert_width", c_.width, false}, experts,
-                    out, module + ".experts.down_proj");
+                    out, module + ".experts.down_proj", c_.transposes_stacked);
   }
 
   ExpertsConfig c_;

@@ -19,6 +19,8 @@ struct ExpertsConfig {
   std::string stacked_module = {};  // its name in files with stacked experts; empty: the same
   // Of each expert's matrices in files that hold them one by one.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+  // Files that have all experts as one tensor may have each one's transpose there.
+  bool transposes_stacked = false;
   // Files hold all experts as one tensor of transposes, in which columns of gate and up take turns.
   bool alternating_in_files = false;
 };

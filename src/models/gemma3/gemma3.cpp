@@ -1,4 +1,4 @@
-// Gemma 3 (text): norms around mixers and channels with weights as distances from one, layers with a sliding
+// Gemma 3's text: norms around mixers and channels with weights as distances from one, layers with a sliding
 // window and a rotation of their own, a gate of GELU, scaled embeddings.
 #include <cmath>
 
@@ -56,6 +56,14 @@ layers::DecoderConfig configure_gemma3(ConfigReader& reader) {
 
 }  // namespace
 
-void register_gemma3() { registry<Family>().add("gemma3_text", {configure_gemma3}); }
+void register_gemma3() {
+  registry<Family>().add("gemma3_text", {configure_gemma3});
+  // Published files have only what differs from these.
+  registry<Family>().add(
+      "gemma3", {.text = TextPart{"gemma3_text",
+                                  R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
+                            "num_hidden_layers": 26, "num_attention_heads": 8,
+                            "max_position_embeddings": 131072})"}});
+}
 
 }  // namespace temper::models

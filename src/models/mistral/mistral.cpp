@@ -1,4 +1,5 @@
-// Mistral 7B to Small 3 and Nemo: a sliding window in every layer or in none.
+// Mistral 7B to Small 3 and Nemo, and the text of Small 3.1 and 3.2: a sliding window in every layer or in
+// none.
 #include "models/config_reader.h"
 #include "models/model.h"
 
@@ -15,6 +16,9 @@ layers::DecoderConfig configure_mistral(ConfigReader& reader) {
 
 }  // namespace
 
-void register_mistral() { registry<Family>().add("mistral", {configure_mistral}); }
+void register_mistral() {
+  registry<Family>().add("mistral", {configure_mistral});
+  registry<Family>().add("mistral3", {.text = TextPart{"mistral"}});
+}
 
 }  // namespace temper::models

@@ -1,4 +1,4 @@
-// Qwen3.5 (text): layers as Qwen3-Next has them, whose files hold the projections of the delta rule one by
+// Qwen3.5's text: layers as Qwen3-Next has them, whose files hold the projections of the delta rule one by
 // one; dense, or with experts in every layer.
 #include "models/delta_hybrid.h"
 #include "models/model.h"
@@ -27,6 +27,8 @@ layers::DecoderConfig configure_mixture(ConfigReader& reader) {
 
 void register_qwen3_5() {
   registry<Family>().add("qwen3_5_text", {configure_dense});
+  registry<Family>().add("qwen3_5", {.text = TextPart{"qwen3_5_text"}});
+  registry<Family>().add("qwen3_5_moe", {.text = TextPart{"qwen3_5_moe_text"}});
   registry<Family>().add("qwen3_5_moe_text", {configure_mixture});
 }
 

@@ -93,6 +93,10 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
 // The folder's tensors that the table keeps (WeightTable::keep).
 std::vector<std::string> kept_names(const ModelFolder& folder, const WeightTable& table);
 
+// Of these one that is a quantized folder's codes, or belongs to some: it means nothing in a folder of
+// numbers. "": there is none.
+std::string kept_code(const ModelFolder& folder, const WeightTable& table);
+
 // Whether the folder holds parameters as stacked tensors (WeightTable::set_stacked), and whether as
 // transposes (set_stacked_transposed). Where an expert's matrix is square, another tensor's shape tells.
 bool holds_stacked(const ModelFolder& folder, const WeightTable& table);

@@ -171,6 +171,15 @@ std::vector<std::string> kept_names(const ModelFolder& folder, const WeightTable
   return kept;
 }
 
+std::string kept_code(const ModelFolder& folder, const WeightTable& table) {
+  if (folder.form() == nullptr) return "";
+  for (const std::string& name : kept_names(folder, table)) {
+    const QuantizedMatrix matrix{name.substr(0, name.rfind('.')) + ".weight"};
+    if (!folder.form()->parts(folder, matrix).empty()) return name;
+  }
+  return "";
+}
+
 std::optional<QuantizedMatrix> quantized_matrix(const ModelFolder& folder, const WeightSpec& spec,
                                                 const WeightSource& source) {
   if (folder.form() == nullptr || spec.shape.ndim() == 0) return std::nullopt;

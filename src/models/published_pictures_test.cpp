@@ -49,7 +49,7 @@ const PublishedPictures kModels[] = {
          "vocab_size": 248320}, "tie_word_embeddings": false, "transformers_version": "4.57.0.dev0",
          "video_token_id": 248057, "vision_config": {"depth": 27, "model_type": "qwen3_5"}, "vision_end_token_id":
          248054, "vision_start_token_id": 248053})",
-     R"({"rope_theta": 10000000.0, "tie_word_embeddings": false})"},
+     R"({"tie_word_embeddings": false})"},
     {"Qwen/Qwen3-VL-4B-Instruct", 4022468096, "", "model.language_model.",
      R"({"architectures": ["Qwen3VLForConditionalGeneration"], "image_token_id": 151655, "model_type": "qwen3_vl",
          "text_config": {"attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643, "dtype": "bfloat16",

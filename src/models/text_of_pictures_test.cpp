@@ -174,6 +174,24 @@ TEST(TextOfPictures, TensorsThatAreNobodysOrTwiceThereAreNamed) {
   expect_has(error_of([&] { load_model(out / "twice", {}); }), "are names of one tensor; keep one of them");
 }
 
+// Codes that are kept would mean nothing beside a text of numbers.
+TEST(TextOfPictures, ATowerInCodesIsNotSaved) {
+  const TemporaryDirectory out;
+  Json config = config_of("gemma3");
+  config.set("quantization_config", Json::Object{{"quant_method", "fp8"}});
+  const std::string code = "vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight_scale_inv";
+  write_renamed(out / "codes", "gemma3", config, [&](const std::string& name) {
+    return name == "multi_modal_projector.mm_soft_emb_norm.weight" ? code : name;
+  });
+  testing::internal::CaptureStderr();
+  const auto model = load_model(out / "codes", {});
+  expect_has(testing::internal::GetCapturedStderr(),
+             "mlp.fc1.weight' belongs to codes of a tower that is quantized: adapters can be trained, but");
+  expect_has(
+      error_of([&] { save_model(*model, out / "saved", out / "codes"); }),
+      "belongs to codes of a tower that is quantized, which a saved model of numbers has no place for");
+}
+
 TEST(TextOfPictures, OneLineSaysThatTheTowerIsKept) {
   testing::internal::CaptureStderr();
   load_model(golden("qwen3_5"), {});

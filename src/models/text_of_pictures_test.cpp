@@ -297,6 +297,17 @@ TEST(TextOfPictures, StackedExpertsAreReadInBothForms) {
   save_model(*model, out / "turned", golden("qwen3_vl_moe"));
   const checkpoints::SafetensorsFile turned(out / "turned/model.safetensors");
   EXPECT_TRUE(same_bytes(before.tensor(name).transpose(1, 2).contiguous(), turned.tensor(name)));
+  // A new model is written as the published ones are.
+  const Json config = config_of("qwen3_vl_moe");
+  const auto fresh = build_model(config, "config.json", {});
+  fresh->decoder.parameters().initialize(1, 0.02);
+  save_model(*fresh, out / "new", "");
+  const checkpoints::SafetensorsFile made(out / "new/model.safetensors");
+  for (const checkpoints::TensorEntry& entry : before.entries()) {
+    if (is_of_tower(entry.name)) continue;
+    ASSERT_NE(made.find(entry.name), nullptr) << entry.name;
+    EXPECT_EQ(made.find(entry.name)->shape, entry.shape) << entry.name;
+  }
   const auto again = load_model(out / "turned", {});
   for (size_t i = 0; i < expected->decoder.parameters().size(); ++i)
     EXPECT_TRUE(same_bytes(again->decoder.parameters()[i].value, expected->decoder.parameters()[i].value))

@@ -161,7 +161,8 @@ TEST(PublishedPictures, TextIsRead) {
 TEST(PublishedPictures, Gemma3HasItsPatternOfLayers) {
   const layers::DecoderConfig decoder =
       configure(Json::parse(kModels[6].config, kModels[6].name), "config.json");
-  const Json::Array& windows = layers::describe(decoder).at("sliding_window").as_array();
+  const Json described = layers::describe(decoder);
+  const Json::Array& windows = described.at("sliding_window").as_array();
   ASSERT_EQ(windows.size(), 34u);
   for (size_t i = 0; i < windows.size(); ++i)
     EXPECT_EQ(windows[i], Json(int64_t{(i + 1) % 6 == 0 ? 0 : 1024})) << "layer " << i;

@@ -1,11 +1,21 @@
 #include "rollout/engine_of_ranks.h"
 
 #include <array>
-#include <cstring>
+#include <tuple>
 
 #include "base/error.h"
+#include "collectives/fields.h"
 
 namespace temper::rollout {
+namespace {
+
+template <class Request>
+auto fields_of(Request& request) {
+  auto& [prompt, max_new_tokens, seed, skip_special_tokens] = request;
+  return std::tie(prompt, max_new_tokens, seed, skip_special_tokens);
+}
+
+}  // namespace
 
 EngineOfRanks::EngineOfRanks(const layers::Decoder& model, const EngineOptions& options,
                              const tokenizers::Tokenizer* tokenizer)
@@ -32,31 +42,18 @@ int64_t EngineOfRanks::add(std::vector<int32_t> prompt, int64_t max_new_tokens, 
   return id;
 }
 
-// Numbers of 64 bits: whether the leader is done and whether it stops, then of each request its tokens,
-// limit, seed, whether it skips special tokens, and its prompt.
+// Whether the leader is done and whether it stops, then the requests.
 std::string EngineOfRanks::written(const std::vector<Asked>& asked, Say say) {
-  std::vector<int64_t> numbers{say.done, say.stop};
-  for (const Asked& each : asked) {
-    numbers.insert(numbers.end(), {std::ssize(each.prompt), each.max_new_tokens,
-                                   static_cast<int64_t>(each.seed), each.skip_special_tokens});
-    numbers.insert(numbers.end(), each.prompt.begin(), each.prompt.end());
-  }
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)};
+  std::string bytes;
+  collectives::put(bytes, say);
+  for (const Asked& each : asked) collectives::put_fields(bytes, fields_of(each));
+  return bytes;
 }
 
-std::vector<EngineOfRanks::Asked> EngineOfRanks::read(const std::string& message, Say& say) {
-  std::vector<int64_t> numbers(message.size() / sizeof(int64_t));
-  std::memcpy(numbers.data(), message.data(), message.size());
-  say = {numbers.at(0) != 0, numbers.at(1) != 0};
+std::vector<EngineOfRanks::Asked> EngineOfRanks::read(std::string_view message, Say& say) {
+  collectives::take(message, say);
   std::vector<Asked> asked;
-  for (auto at = numbers.begin() + 2; at != numbers.end();) {
-    Asked& each = asked.emplace_back();
-    each.max_new_tokens = at[1];
-    each.seed = static_cast<uint64_t>(at[2]);
-    each.skip_special_tokens = at[3] != 0;
-    each.prompt.assign(at + 4, at + 4 + at[0]);
-    at += 4 + at[0];
-  }
+  while (!message.empty()) collectives::take_fields(message, fields_of(asked.emplace_back()));
   return asked;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rollout/engine.h"
@@ -60,7 +61,7 @@ class EngineOfRanks {
   Say follow(Say own);
   void pass_nothing() const;
   static std::string written(const std::vector<Asked>& asked, Say say);
-  static std::vector<Asked> read(const std::string& message, Say& say);
+  static std::vector<Asked> read(std::string_view message, Say& say);
 
   const layers::Decoder& model_;
   collectives::Group* const tensor_;

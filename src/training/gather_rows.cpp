@@ -1,87 +1,31 @@
 #include "training/gather_rows.h"
 
-#include <bit>
-#include <cstring>
+#include <tuple>
 
 #include "collectives/at_root.h"
+#include "collectives/fields.h"
 
 namespace temper::training {
 namespace {
 
-using Words = std::vector<int64_t>;
-
-// Lists of numbers, each behind its length.
-template <class T>
-void put(Words& words, const std::vector<T>& values) {
-  words.push_back(std::ssize(values));
-  words.insert(words.end(), values.begin(), values.end());
-}
-
-void put(Words& words, const data::PackedRow& row) {
-  put(words, row.ids);
-  put(words, row.targets);
-  put(words, row.document_lengths);
-  put(words, row.sources);
-  words.push_back(std::ssize(row.answers));
-  for (const std::vector<data::Answer>& answers : row.answers) {
-    words.push_back(std::ssize(answers));
-    for (const data::Answer& answer : answers) words.insert(words.end(), {answer.length, answer.good});
-  }
-  put(words, row.experts);
-  words.push_back(std::ssize(row.sampled));
-  for (const data::SampledToken& token : row.sampled)
-    for (const float value : {token.advantage, token.old_log_prob, token.reference_log_prob,
-                              token.rollout_log_prob, token.old_value, token.value_return})
-      words.push_back(std::bit_cast<int32_t>(value));
-}
-
-template <class T>
-void take(const int64_t*& next, std::vector<T>& values) {
-  const int64_t count = *next++;
-  for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<T>(*next++));
-}
-
-data::PackedRow take_row(const int64_t*& next) {
-  data::PackedRow row;
-  take(next, row.ids);
-  take(next, row.targets);
-  take(next, row.document_lengths);
-  take(next, row.sources);
-  row.answers.resize(static_cast<size_t>(*next++));
-  for (std::vector<data::Answer>& answers : row.answers) {
-    answers.resize(static_cast<size_t>(*next++));
-    for (data::Answer& answer : answers) {
-      answer.length = *next++;
-      answer.good = *next++ != 0;
-    }
-  }
-  take(next, row.experts);
-  row.sampled.resize(static_cast<size_t>(*next++));
-  for (data::SampledToken& token : row.sampled)
-    for (float* const value : {&token.advantage, &token.old_log_prob, &token.reference_log_prob,
-                               &token.rollout_log_prob, &token.old_value, &token.value_return})
-      *value = std::bit_cast<float>(static_cast<int32_t>(*next++));
-  return row;
-}
-
-std::vector<data::PackedRow> take_rows(const int64_t* next, const int64_t* end) {
-  std::vector<data::PackedRow> rows;
-  while (next != end) rows.push_back(take_row(next));
-  return rows;
+template <class Row>
+auto fields_of(Row& row) {
+  auto& [ids, targets, document_lengths, sources, answers, sampled, experts] = row;
+  return std::tie(ids, targets, document_lengths, sources, answers, sampled, experts);
 }
 
 }  // namespace
 
 std::string rows_to_bytes(const std::vector<data::PackedRow>& rows) {
-  Words words;
-  for (const data::PackedRow& row : rows) put(words, row);
-  return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof(int64_t)};
+  std::string bytes;
+  for (const data::PackedRow& row : rows) collectives::put_fields(bytes, fields_of(row));
+  return bytes;
 }
 
-std::vector<data::PackedRow> rows_from_bytes(const std::string& bytes) {
-  Words words(bytes.size() / sizeof(int64_t));
-  std::memcpy(words.data(), bytes.data(), words.size() * sizeof(int64_t));
-  return take_rows(words.data(), words.data() + words.size());
+std::vector<data::PackedRow> rows_from_bytes(std::string_view bytes) {
+  std::vector<data::PackedRow> rows;
+  while (!bytes.empty()) collectives::take_fields(bytes, fields_of(rows.emplace_back()));
+  return rows;
 }
 
 std::vector<data::PackedRow> rows_of_rank(const std::vector<data::PackedRow>& rows, int rank, int ranks) {
@@ -108,12 +52,9 @@ std::vector<data::PackedRow> shared_rows(collectives::Group& ranks, const collec
 std::vector<std::vector<data::PackedRow>> gather_rows(collectives::Group& ranks,
                                                       const std::vector<data::PackedRow>& rows) {
   if (ranks.is_alone()) return {rows};
-  Words mine;
-  for (const data::PackedRow& row : rows) put(mine, row);
   std::vector<std::vector<data::PackedRow>> all;
-  for (const Words& words : ranks.gather("rows", std::span<const int64_t>(mine))) {
-    all.push_back(take_rows(words.data(), words.data() + words.size()));
-  }
+  for (const std::string& bytes : ranks.gather_objects("rows", rows_to_bytes(rows)))
+    all.push_back(rows_from_bytes(bytes));
   return all;
 }
 

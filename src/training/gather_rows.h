@@ -11,7 +11,7 @@ namespace temper::training {
 
 // Rows as bytes that another rank reads.
 std::string rows_to_bytes(const std::vector<data::PackedRow>& rows);
-std::vector<data::PackedRow> rows_from_bytes(const std::string& bytes);
+std::vector<data::PackedRow> rows_from_bytes(std::string_view bytes);
 
 // Of an update's rows those that a rank of so many computes: in their order, so that the ranks' rows one
 // after another are the update's, and each rank has about as many tokens as another. May be none.

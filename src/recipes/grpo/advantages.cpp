@@ -4,7 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <string_view>
+#include <tuple>
 
+#include "collectives/fields.h"
 #include "losses/value_advantages.h"
 
 namespace temper::recipes {
@@ -38,32 +41,19 @@ RewardedTokens with_log_probs(const SampledAnswer& sample, const IsLearnt& is_le
   return own;
 }
 
+template <class Answer>
+auto fields_of(Answer& answer) {
+  auto& [group, number, reward, after, old, reference, values] = answer;
+  return std::tie(group, number, reward, after, old, reference, values);
+}
+
 // Those of all ranks, in the order of groups and numbers: sums do not depend on who had them.
 std::vector<RewardedTokens> gather(collectives::Group& ranks, const std::vector<RewardedTokens>& samples) {
-  std::vector<double> own;
-  for (const RewardedTokens& sample : samples) {
-    own.insert(own.end(), {static_cast<double>(sample.group), static_cast<double>(sample.number),
-                           sample.reward, sample.after});
-    for (const auto* const list : {&sample.old, &sample.reference, &sample.values}) {
-      own.push_back(static_cast<double>(list->size()));
-      own.insert(own.end(), list->begin(), list->end());
-    }
-  }
+  std::string own;
+  for (const RewardedTokens& sample : samples) collectives::put_fields(own, fields_of(sample));
   std::vector<RewardedTokens> all;
-  for (const std::vector<double>& one : ranks.gather("judged answers", std::span<const double>(own)))
-    for (auto at = one.begin(); at != one.end();) {
-      RewardedTokens& answer = all.emplace_back();
-      answer.group = static_cast<int64_t>(at[0]);
-      answer.number = static_cast<int64_t>(at[1]);
-      answer.reward = at[2];
-      answer.after = at[3];
-      at += 4;
-      for (auto* const list : {&answer.old, &answer.reference, &answer.values}) {
-        const auto count = static_cast<std::ptrdiff_t>(*at++);
-        list->assign(at, at + count);
-        at += count;
-      }
-    }
+  for (std::string_view bytes : ranks.gather_objects("judged answers", std::move(own)))
+    while (!bytes.empty()) collectives::take_fields(bytes, fields_of(all.emplace_back()));
   std::sort(all.begin(), all.end(), [](const RewardedTokens& a, const RewardedTokens& b) {
     return std::pair(a.group, a.number) < std::pair(b.group, b.number);
   });

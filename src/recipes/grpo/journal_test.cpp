@@ -52,5 +52,79 @@ TEST(Journal, ErrorsNameTheLine) {
   expect_has(refusal("rubbish"), "; the line is damaged: remove it, and its answer is sampled again");
 }
 
+// Each number is another one, so that no field passes for another.
+Passage passage_of(int32_t first, bool with_values) {
+  const auto f = static_cast<float>(first);
+  Passage passage{.prompt = {first, first + 1},
+                  .ids = {first + 2, first + 3},
+                  .sampled = {1, 0},
+                  .log_probs = {-f - 0.1f, 0},
+                  .kept = {-f - 0.2f, 0},
+                  .versions = {static_cast<uint64_t>(first) + 4, 0},
+                  .experts = {first + 5, -1},
+                  .old_log_probs = {-f - 0.3f, -f - 0.4f},
+                  .reference_log_probs = {-f - 0.5f, -f - 0.6f}};
+  if (!with_values) return passage;
+  passage.values = {f + 0.7f, f + 0.8f};
+  passage.value_behind = f + 0.9f;
+  return passage;
+}
+
+// A field that answers get later does not compile here until it is compared, too, or known to be made anew.
+void expect_same(const Passage& found, const Passage& expected) {
+  const auto& [prompt, ids, sampled, log_probs, kept, versions, experts, old_log_probs, reference_log_probs,
+               values, value_behind, advantages, returns] = found;
+  EXPECT_EQ(prompt, expected.prompt);
+  EXPECT_EQ(ids, expected.ids);
+  EXPECT_EQ(sampled, expected.sampled);
+  EXPECT_EQ(log_probs, expected.log_probs);
+  EXPECT_EQ(kept, expected.kept);
+  EXPECT_EQ(versions, expected.versions);
+  EXPECT_EQ(experts, expected.experts);
+  EXPECT_EQ(old_log_probs, expected.old_log_probs);
+  EXPECT_EQ(reference_log_probs, expected.reference_log_probs);
+  EXPECT_EQ(values, expected.values);
+  EXPECT_EQ(value_behind, expected.value_behind);
+  EXPECT_TRUE(advantages.empty() && returns.empty()) << "of the batch that learns them";
+}
+
+void expect_same(const SampledAnswer& found, const SampledAnswer& expected) {
+  const auto& [rollout, group, number, row, passages, finish, text, turns, reward, parts, error, advantage,
+               scored] = found;
+  EXPECT_EQ(rollout, expected.rollout);
+  EXPECT_EQ(group, expected.group);
+  EXPECT_EQ(number, expected.number);
+  EXPECT_EQ(row, expected.row);
+  ASSERT_EQ(passages.size(), expected.passages.size());
+  for (size_t i = 0; i < passages.size(); ++i) expect_same(passages[i], expected.passages[i]);
+  EXPECT_EQ(finish, expected.finish);
+  EXPECT_EQ(text, expected.text);
+  EXPECT_EQ(turns, expected.turns);
+  EXPECT_EQ(reward, expected.reward);
+  EXPECT_EQ(parts, expected.parts);
+  EXPECT_EQ(error, expected.error);
+  EXPECT_EQ(advantage, 0) << "of the batch that learns it";
+  EXPECT_TRUE(scored);
+}
+
+// To the file, and to the other ranks that learn from them.
+TEST(SampledAnswers, KeepEveryField) {
+  const SampledAnswer sample{.rollout = 1,
+                             .group = 2,
+                             .number = 3,
+                             .row = 4,
+                             .passages = {passage_of(10, true), passage_of(200, false)},
+                             .finish = "length",
+                             .text = "text",
+                             .turns = 5,
+                             .reward = 6.5,
+                             .parts = {7.5, 8.5},
+                             .error = "a reward failed"};
+  const Json written = to_json(sample, Prompt{4, {1}, {}, {}, "file:6", "question"}, {"a", "b"}, "key");
+  SampledAnswer found = sample_from(Json::parse(written.dump(), "sample"));
+  take_scores(Json::parse(scores_to_json(sample).dump(), "scores"), found);
+  expect_same(found, sample);
+}
+
 }  // namespace
 }  // namespace temper::recipes

@@ -1,7 +1,10 @@
 #include "recipes/grpo/rollout_sums.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+
+#include "collectives/fields.h"
 
 namespace temper::recipes {
 
@@ -29,29 +32,49 @@ void RolloutReport::add(const Answers::Counts& counts) {
   judging += counts.judging;
 }
 
+namespace {
+
+// What ranks tell one another of a report; the rest is of all ranks already, or of this one's device.
+struct Told {
+  std::array<double*, 11> sums;
+  std::array<double*, 2> largest;
+  std::vector<double>* parts;
+};
+
+Told told_of(RolloutReport& report) {
+  auto& [answers, judged, failed, truncated, turns, tokens, reward, squared_reward, parts, sampled, computed,
+         found, generating, judging, groups, groups_without_spread, rounds, scoring, memory] = report;
+  return {{&answers, &judged, &failed, &truncated, &turns, &tokens, &reward, &squared_reward, &sampled,
+           &computed, &found},
+          {&generating, &judging},
+          &parts};
+}
+
+}  // namespace
+
 void RolloutReport::sum_over(collectives::Group& ranks) {
   if (ranks.is_alone()) return;
-  std::vector<double> own{answers,        judged,  failed,   truncated, turns,      tokens, reward,
-                          squared_reward, sampled, computed, found,     generating, judging};
-  own.insert(own.end(), parts.begin(), parts.end());
-  const auto all = ranks.gather("sums of a rollout", std::span<const double>(own));
-  size_t longest = 0;
-  for (const auto& one : all) longest = std::max(longest, one.size());
-  std::vector<double> sums(longest);
-  double slowest = 0, judge = 0;
-  constexpr size_t kGenerating = 11, kJudging = 12, kParts = 13;
-  for (const auto& one : all) {
-    for (size_t i = 0; i < one.size(); ++i) sums[i] += one[i];
-    slowest = std::max(slowest, one[kGenerating]);
-    judge = std::max(judge, one[kJudging]);
+  std::string own;
+  const Told mine = told_of(*this);
+  for (const double* value : mine.sums) collectives::put(own, *value);
+  for (const double* value : mine.largest) collectives::put(own, *value);
+  collectives::put(own, parts);
+  for (double* value : mine.sums) *value = 0;
+  for (double* value : mine.largest) *value = 0;
+  parts.clear();
+  for (std::string_view bytes : ranks.gather_objects("sums of a rollout", std::move(own))) {
+    const auto next = [&] {
+      double value = 0;
+      collectives::take(bytes, value);
+      return value;
+    };
+    for (double* value : mine.sums) *value += next();
+    for (double* value : mine.largest) *value = std::max(*value, next());
+    std::vector<double> other;
+    collectives::take(bytes, other);
+    parts.resize(std::max(parts.size(), other.size()));
+    for (size_t i = 0; i < other.size(); ++i) parts[i] += other[i];
   }
-  size_t next = 0;
-  for (double* const value : {&answers, &judged, &failed, &truncated, &turns, &tokens, &reward,
-                              &squared_reward, &sampled, &computed, &found})
-    *value = sums[next++];
-  generating = slowest;
-  judging = judge;
-  parts.assign(sums.begin() + kParts, sums.end());
 }
 
 double RolloutReport::reward_deviation() const {

@@ -15,6 +15,8 @@ namespace {
 
 constexpr size_t kLongestResponse = 64 << 20, kShown = 200;
 constexpr double kFirstPause = 0.5, kLongestPause = 30;  // seconds
+constexpr double kLongestAsked = 300;                    // seconds, by the server
+constexpr long kTooMany = 429;
 
 double pause_before(int attempt) { return std::min(kLongestPause, kFirstPause * std::pow(2, attempt - 1)); }
 
@@ -62,6 +64,7 @@ void Client::serve() {
 // Those that wait for another attempt come first.
 void Client::start_requests() {
   const double now = seconds_now();
+  if (now < not_before_) return;
   for (auto next = waiting_.begin(); next != waiting_.end() && running_.size() < server_.parallel;) {
     const auto request = next++;
     if (request->not_before > now) continue;
@@ -83,6 +86,7 @@ void Client::start(Request& request) {
   request.handle = handle;
   const auto set = [handle](CURLoption option, auto value) { curl().easy_setopt(handle, option, value); };
   set(CURLOPT_URL, server_.url.c_str());
+  if (server_.here) set(CURLOPT_PROXY, "");
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_HTTPHEADER, headers_);
   set(CURLOPT_POSTFIELDS, request.task.request.c_str());
@@ -113,16 +117,25 @@ void Client::finish_requests() {
   exchange_.add(std::move(verdicts));
 }
 
+// `asked`: the seconds that the server wants the next attempt to wait.
+bool Client::is_repeated(Requests::iterator request, CURLcode result, long status, double asked) {
+  const bool busy = result == CURLE_OK && (status == kTooMany || status >= 500);
+  if (!(busy || is_lost(result)) || request->attempts > server_.retries || asked > kLongestAsked)
+    return false;
+  request->not_before = seconds_now() + std::max(asked, pause_before(request->attempts));
+  if (status == kTooMany) not_before_ = std::max(not_before_, request->not_before);
+  waiting_.splice(waiting_.end(), running_, request);
+  return true;
+}
+
 void Client::finish(Requests::iterator request, CURLcode result,
                     std::vector<std::pair<int64_t, Verdict>>& verdicts) {
   long status = 0;
+  curl_off_t asked = 0;  // by Retry-After, which may be a number or a date
   curl().easy_getinfo(request->handle, CURLINFO_RESPONSE_CODE, &status);
+  curl().easy_getinfo(request->handle, CURLINFO_RETRY_AFTER, &asked);
   remove(*request);
-  if ((is_lost(result) || (result == CURLE_OK && status >= 500)) && request->attempts <= server_.retries) {
-    request->not_before = seconds_now() + pause_before(request->attempts);
-    waiting_.splice(waiting_.end(), running_, request);
-    return;
-  }
+  if (is_repeated(request, result, status, static_cast<double>(asked))) return;
   Verdict verdict;
   std::string problem;
   if (result == CURLE_OPERATION_TIMEDOUT) {
@@ -133,6 +146,9 @@ void Client::finish(Requests::iterator request, CURLcode result,
     problem = fmt::format("cannot be asked: {}", curl().easy_strerror(result));
   } else if (status < 200 || status > 299) {
     problem = fmt::format("answered with status {} and {}", status, shown(request->response));
+    if (asked > kLongestAsked)
+      problem +=
+          fmt::format(", and is to be asked again after {} seconds, more than {:g}", asked, kLongestAsked);
   } else {
     ProtocolAnswer answer = answer_of(request->response);
     if (answer.problem.empty() && answer.id != request->task.id)
@@ -153,7 +169,9 @@ void Client::finish(Requests::iterator request, CURLcode result,
 void Client::wait_for_work() {
   double seconds = 1;
   const double now = seconds_now();
-  if (running_.size() < server_.parallel) {
+  if (now < not_before_) {
+    seconds = std::min(seconds, not_before_ - now);
+  } else if (running_.size() < server_.parallel) {
     if (!queue_.empty()) return;
     for (const Request& request : waiting_) seconds = std::min(seconds, request.not_before - now);
   }

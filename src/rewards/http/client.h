@@ -14,14 +14,16 @@ namespace temper::rewards {
 
 struct Server {
   std::string url;
+  bool here = false;    // on this machine, which no proxy leads to
   size_t parallel = 8;  // requests at once
   int retries = 4;      // after the first attempt
   double timeout = 30;  // seconds for each attempt
 };
 
 // Sends answers to a server, with a thread that does all requests. An attempt that finds no server, whose
-// connection breaks, or that is answered by a status from 500 on is repeated after half a second, then one
-// second, two and so on, up to half a minute.
+// connection breaks, or that is answered by status 429 or one from 500 on is repeated after half a second,
+// then one second, two and so on, up to half a minute, or when the server asks for it (Retry-After), up to
+// five minutes. After status 429 no other request begins before that either.
 class Client {
  public:
   Client(Server server, const std::string& key);
@@ -46,6 +48,7 @@ class Client {
   void start(Request& request);
   void finish(Requests::iterator request, CURLcode result,
               std::vector<std::pair<int64_t, Verdict>>& verdicts);
+  bool is_repeated(Requests::iterator request, CURLcode result, long status, double asked);
   void finish_requests();
   void wait_for_work();
   static size_t receive(char* data, size_t size, size_t count, void* request);
@@ -57,6 +60,7 @@ class Client {
   // Of the thread alone.
   std::deque<Task> queue_;
   Requests running_, waiting_;  // waiting: for another attempt
+  double not_before_ = 0;       // seconds_now(): what begins next
 
   Exchange exchange_;
 };

@@ -1,4 +1,8 @@
 // A server that judges answers (protocol.h), each by a POST request of its own.
+#include <arpa/inet.h>
+
+#include <cctype>
+
 #include "base/error.h"
 #include "base/registry.h"
 #include "rewards/http/client.h"
@@ -9,17 +13,32 @@
 namespace temper::rewards {
 namespace {
 
-bool is_url(const std::string& text) {
-  if (!text.starts_with("http://") && !text.starts_with("https://")) return false;
+// The host of an address ("localhost", "[::1]"), in lower case; empty where it is no address of a server.
+std::string host_of(const std::string& text) {
+  if (!text.starts_with("http://") && !text.starts_with("https://")) return {};
   CURLU* url = curl().url();
-  const bool parsed = curl().url_set(url, CURLUPART_URL, text.c_str(), 0) == CURLUE_OK;
+  char* host = nullptr;
+  std::string found;
+  if (curl().url_set(url, CURLUPART_URL, text.c_str(), 0) == CURLUE_OK &&
+      curl().url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK)
+    found = host;
+  curl().free(host);
   curl().url_cleanup(url);
-  return parsed;
+  for (char& c : found) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return found;
+}
+
+// Not "127.evil.example", which is a name that a proxy may know.
+bool is_this_machine(const std::string& host) {
+  in_addr address{};
+  if (::inet_pton(AF_INET, host.c_str(), &address) == 1)
+    return address.s_addr == htonl(INADDR_ANY) || (ntohl(address.s_addr) >> 24) == 127;
+  return host == "localhost" || host.ends_with(".localhost") || host == "[::1]" || host == "[::]";
 }
 
 void check_http(const RewardConfig& config, const std::string& key) {
   if (config.url.empty()) fail("[{}.url] is missing; write for example http://localhost:8000/judge", key);
-  if (!is_url(config.url))
+  if (host_of(config.url).empty())
     fail("[{}.url] '{}' is no address of a server; write for example http://localhost:8000/judge", key,
          config.url);
 }
@@ -37,7 +56,7 @@ class HttpReward final : public Reward {
 };
 
 std::unique_ptr<Reward> make(const RewardConfig& config, const std::string& key) {
-  Server server{.url = config.url};
+  Server server{.url = config.url, .here = is_this_machine(host_of(config.url))};
   if (config.parallel) server.parallel = static_cast<size_t>(*config.parallel);
   if (config.retries) server.retries = static_cast<int>(*config.retries);
   if (config.timeout) server.timeout = *config.timeout;

@@ -46,6 +46,8 @@ class TinyServer {
   }
   int port() const { return port_; }
   std::string url() const { return fmt::format("http://127.0.0.1:{}/judge", port_); }
+  // Of a proxy, which is asked for whole addresses.
+  void set_asked_as(std::string target) { asked_as_ = std::move(target); }
   int requests() const { return requests_; }
   int most_at_once() const { return most_; }
 
@@ -78,7 +80,7 @@ class TinyServer {
       body += 4;
     }
     if (body != std::string::npos) {
-      EXPECT_TRUE(request.starts_with("POST /judge HTTP/1.1\r\n"));
+      EXPECT_TRUE(request.starts_with("POST " + asked_as_ + " HTTP/1.1\r\n")) << request.substr(0, 80);
       expect_has(request, "Content-Type: application/json\r\n");
       const int now = ++running_;
       for (int most = most_; now > most && !most_.compare_exchange_weak(most, now);) {
@@ -96,6 +98,7 @@ class TinyServer {
   }
 
   Respond respond_;
+  std::string asked_as_ = "/judge";
   int listener_ = -1, port_ = 0;
   std::atomic<bool> stop_ = false;
   std::atomic<int> requests_ = 0, running_ = 0, most_ = 0;
@@ -103,9 +106,9 @@ class TinyServer {
   std::thread thread_;
 };
 
-std::string response(const std::string& status, const std::string& body) {
-  return fmt::format("HTTP/1.1 {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status, body.size(),
-                     body);
+std::string response(const std::string& status, const std::string& body, const std::string& headers = "") {
+  return fmt::format("HTTP/1.1 {}\r\nContent-Length: {}\r\nConnection: close\r\n{}\r\n{}", status,
+                     body.size(), headers, body);
 }
 std::string reward_response(const Json& asked, double reward) {
   return response("200 OK", Json(Json::Object{{"id", asked.at("id")}, {"reward", reward}}).dump());
@@ -153,6 +156,66 @@ TEST(HttpReward, AttemptsEnd) {
   EXPECT_EQ(judged_by(server, "a", 1).error,
             "server " + server.url() + " answered with status 503 and 'busy' (2 attempts)");
   EXPECT_EQ(server.requests(), 2);
+}
+
+// A server that has too much to do says when it is to be asked again: by all, not by those it refused alone.
+TEST(HttpReward, ServersThatAreAskedTooOftenAreLeftAlone) {
+  std::atomic<bool> refused = false;
+  std::atomic<double> end_of_pause = 0;
+  const TinyServer server([&](const Json& asked) {
+    if (!refused.exchange(true)) {
+      end_of_pause = seconds_now() + 2;
+      return response("429 Too Many Requests", "slower", "Retry-After: 2\r\n");
+    }
+    EXPECT_GE(seconds_now(), end_of_pause - 0.01) << "a request in the pause";
+    return reward_response(asked, 1);
+  });
+  const auto reward = make_reward({.type = "http", .url = server.url(), .parallel = 1, .retries = 1}, kKey);
+  const Json row = Json::Object{};
+  for (int64_t id = 0; id < 3; ++id) reward->submit(id, {.place = "", .row = &row, .text = "a"});
+  int judged = 0;
+  for (auto taken = reward->take(kForEver); !taken.empty(); taken = reward->take(kForEver))
+    for (const auto& [id, verdict] : taken) {
+      EXPECT_EQ(verdict.error, "");
+      ++judged;
+    }
+  EXPECT_EQ(judged, 3);
+  EXPECT_EQ(server.requests(), 4);
+}
+
+TEST(HttpReward, NobodyWaitsForHours) {
+  const TinyServer server(
+      [&](const Json&) { return response("429 Too Many Requests", "tomorrow", "Retry-After: 3600\r\n"); });
+  EXPECT_EQ(judged_by(server, "a", 4).error,
+            "server " + server.url() +
+                " answered with status 429 and 'tomorrow', and is to be asked again after 3600 seconds, more "
+                "than 300");
+  EXPECT_EQ(server.requests(), 1);
+}
+
+class Proxy {
+ public:
+  explicit Proxy(const std::string& url) { ::setenv("http_proxy", url.c_str(), 1); }
+  ~Proxy() { ::unsetenv("http_proxy"); }
+};
+
+// Machines of a cluster reach the world through a proxy, which does not lead back to them.
+TEST(HttpReward, ServersOfThisMachineAreAskedWithoutAProxy) {
+  TinyServer proxy([](const Json& asked) { return reward_response(asked, 2); });
+  const TinyServer server([](const Json& asked) { return reward_response(asked, 1); });
+  const Proxy set(fmt::format("http://127.0.0.1:{}", proxy.port()));
+  const auto reward_at = [&](const std::string& host, int port) {
+    const std::string url = fmt::format("http://{}:{}/judge", host, port);
+    const Verdict verdict = verdict_on({.type = "http", .url = url, .retries = 0}, "{}", std::string("a"));
+    EXPECT_EQ(verdict.error, "") << url;
+    return verdict.reward;
+  };
+  for (const char* host : {"127.0.0.1", "localhost", "LocalHost", "127.1.2.3", "0.0.0.0"})
+    EXPECT_EQ(reward_at(host, server.port()), 1) << host;
+  for (const char* host : {"judge.example", "127.evil.example", "localhost.example"}) {
+    proxy.set_asked_as(fmt::format("http://{}:80/judge", host));
+    EXPECT_EQ(reward_at(host, 80), 2) << host;
+  }
 }
 
 TEST(HttpReward, MistakesAreNotRepeated) {

@@ -35,7 +35,9 @@ Curl open() {
   library.look_up("curl_multi_strerror", curl.multi_strerror);
   library.look_up("curl_url", curl.url);
   library.look_up("curl_url_set", curl.url_set);
+  library.look_up("curl_url_get", curl.url_get);
   library.look_up("curl_url_cleanup", curl.url_cleanup);
+  library.look_up("curl_free", curl.free);
   if (global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) fail_resources("[libcurl] cannot be initialized");
   curl.version = version_info(CURLVERSION_NOW)->version;
   return curl;

@@ -26,7 +26,9 @@ struct Curl {
   decltype(&curl_multi_strerror) multi_strerror;
   decltype(&curl_url) url;
   decltype(&curl_url_set) url_set;
+  decltype(&curl_url_get) url_get;
   decltype(&curl_url_cleanup) url_cleanup;
+  decltype(&curl_free) free;
   const char* version;  // "7.88.1"
 };
 

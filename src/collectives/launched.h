@@ -6,13 +6,17 @@ namespace temper::collectives {
 
 // What a launcher (mpirun, srun) tells each process that it starts.
 struct Launched {
-  int rank = 0, size = 1;
-  int local_rank = 0;    // among the ranks of this machine: which of its GPUs is this rank's
-  std::string launcher;  // "Open MPI", "Slurm"
+  int rank = 0;
+  std::optional<int> size = {};  // nothing where a launcher leaves it to MPI to ask
+  std::string launcher;          // "Open MPI", "Slurm", "MPICH", "PMIx"
 };
 
-// From the variables that Open MPI, Slurm's srun and PMIx set. Nothing where no launcher has started this
-// process, or it has started one rank only. An Error where a variable is not a number.
+// From the variables that Open MPI, Slurm's srun, MPICH and PMIx servers set. Nothing where no launcher has
+// started this process, or it has started one rank only. An Error where a variable is not a number.
 std::optional<Launched> launched();
+
+// An Error where MPI, once it is open, sees other ranks than the launcher has started: it does not speak the
+// launcher's language, and each process would train alone.
+void check_all_are_seen(const Launched& launched, int rank, int size);
 
 }  // namespace temper::collectives

@@ -37,6 +37,7 @@ void let_the_other_report() {
 void launch_mpi(const LaunchOptions& options, const Body& body) {
   Network network;
   network.set_deadline(options.deadline);
+  if (const auto started = launched()) check_all_are_seen(*started, network.rank(), network.size());
   if (options.ranks != 1 && options.ranks != network.size())
     fail("[collectives] {} ranks are asked for, and the launcher has started {}", options.ranks,
          network.size());

@@ -62,6 +62,19 @@ void add_policy(const std::optional<training::PolicyResult>& found, Json::Object
   }
 }
 
+// "student_logits_mean" and the like; nothing where nobody watched them.
+void add_logits(const losses::LogitStatistics& found, std::string_view name, std::string_view key,
+                std::string_view tag, Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) {
+  if (found.empty()) return;
+  const std::initializer_list<std::pair<std::string_view, double>> all{
+      {"mean", found.mean()}, {"deviation", found.deviation()}, {"min", found.least}, {"max", found.largest}};
+  for (const auto& [what, value] : all) {
+    values.emplace_back(fmt::format("{}{}_{}", key, name, what), value);
+    scalars.emplace_back(fmt::format("{}{}_{}", tag, name, what), value);
+  }
+  values.emplace_back(fmt::format("{}{}_shape", key, name), Json::Array{found.tokens, found.vocabulary});
+}
+
 void add_distillation(const std::optional<training::DistillationResult>& found, std::string_view key,
                       std::string_view tag, Json::Object& values,
                       reports::TensorBoardWriter::Scalars& scalars) {
@@ -75,6 +88,8 @@ void add_distillation(const std::optional<training::DistillationResult>& found, 
     values.emplace_back(fmt::format("{}{}", key, name), value);
     scalars.emplace_back(fmt::format("{}{}", tag, name), value);
   }
+  add_logits(found->student_logits, "student_logits", key, tag, values, scalars);
+  add_logits(found->teacher_logits, "teacher_logits", key, tag, values, scalars);
 }
 
 }  // namespace

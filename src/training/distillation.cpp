@@ -47,11 +47,12 @@ class Distill::Step : public StepLoss {
     for (const Targets& part : cut_targets(targets, objective_.model_.config().vocab_size)) {
       Tape tape(learns);
       const Var own = logits_of(tape, objective_.model_, hidden, part.positions, rows);
-      const losses::DistilledTokens found = compare(tape, own, taught, part, done);
+      const losses::DistilledTokens found = compare(tape, own, taught, part, done, result);
       done += part.ids.numel();
       loss += sum_of(found.loss.value);
       result.add({sum_of(found.divergence), sum_of(found.cross_entropy), sum_of(found.teacher_entropy),
                   sum_of(found.agreement), part.ids.numel()});
+      watch(own.value, result.student_logits);
       if (learns) tape.backward(found.loss);
     }
     return loss;
@@ -82,7 +83,7 @@ class Distill::Step : public StepLoss {
 
   // `done`: targets of the pass before this part.
   losses::DistilledTokens compare(Tape& tape, const Var& own, const Taught& taught, const Targets& part,
-                                  int64_t done) const {
+                                  int64_t done, DistillationResult& result) const {
     const ops::VocabularyRanks ranks = objective_.model_.vocabulary_ranks();
     const losses::Distillation& loss = objective_.options_;
     if (taught.tokens.ids.defined())
@@ -91,10 +92,16 @@ class Distill::Step : public StepLoss {
     Tape quiet(false);
     const Tensor given =
         logits_of(quiet, *objective_.teacher_, quiet.constant(taught.hidden), part.positions, {}).value;
+    watch(given, result.teacher_logits);
     if (objective_.top_k_ == 0) return losses::distill(tape, loss, own, given, part.ids, scale_, ranks);
     return losses::distill(tape, loss, own,
                            losses::top_tokens(given, objective_.top_k_, loss.temperature, ranks), part.ids,
                            scale_, ranks);
+  }
+
+  void watch(const Tensor& logits, losses::LogitStatistics& statistics) const {
+    if (objective_.watches_logits_)
+      statistics.add(losses::statistics_of(logits, objective_.model_.vocabulary_ranks()));
   }
 
   const Distill& objective_;

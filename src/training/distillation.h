@@ -30,6 +30,9 @@ class Distill : public Objective {
         options_(options),
         micro_batch_tokens_(micro_batch_tokens) {}
 
+  // Passes also tell what numbers the logits of both models are, before they are divided by the temperature.
+  void watch_logits() { watches_logits_ = true; }
+
   std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
                                   collectives::Group& ranks) const override;
   EvalResult evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
@@ -44,6 +47,7 @@ class Distill : public Objective {
   losses::Distillation options_;
   int64_t micro_batch_tokens_;
   int64_t top_k_ = 0;
+  bool watches_logits_ = false;
 };
 
 }  // namespace temper::training

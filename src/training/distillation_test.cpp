@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <utility>
@@ -211,6 +212,55 @@ TEST(Distill, OfSeveralRanksIsThatOfOne) {
     EXPECT_EQ(found.distillation->tokens, expected.distillation->tokens);
     EXPECT_TRUE(close(own->gradients(), alone.gradients(), 1e-5));
   });
+}
+
+// Of all target tokens, whatever the passes and ranks, before the temperature divides them.
+TEST(Distill, LogitsOfBothModelsAreToldOnEveryRank) {
+  const auto watched = [](const std::vector<PackedRow>& rows, collectives::Group& ranks) {
+    const auto teacher = teacher_model(), model = tiny_model(student_of());
+    optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {});
+    const auto objective = std::make_shared<Distill>(model->decoder, teacher->decoder, kLoss, 16);
+    objective->watch_logits();
+    Trainer trainer(model->decoder, optimizer, {.micro_batch_tokens = 16}, objective, ranks);
+    return *trainer.step(rows, 0).distillation;
+  };
+  Doubles own, theirs;
+  const auto teacher = teacher_model(), model = tiny_model(student_of());
+  int64_t tokens = 0;
+  for (const PackedRow& row : kRows) {
+    const auto of_student = logits_of(model->decoder, row), of_teacher = logits_of(teacher->decoder, row);
+    for (size_t t = 0; t < row.targets.size(); ++t) {
+      if (row.targets[t] == data::kIgnore) continue;
+      ++tokens;
+      own.insert(own.end(), of_student[t].begin(), of_student[t].end());
+      theirs.insert(theirs.end(), of_teacher[t].begin(), of_teacher[t].end());
+    }
+  }
+  const auto expect = [&](const losses::LogitStatistics& found, const Doubles& all) {
+    double sum = 0, squares = 0;
+    for (const double x : all) sum += x;
+    const double mean = sum / static_cast<double>(all.size());
+    for (const double x : all) squares += (x - mean) * (x - mean);
+    EXPECT_NEAR(found.mean(), mean, 1e-5);
+    EXPECT_NEAR(found.deviation(), std::sqrt(squares / static_cast<double>(all.size() - 1)), 1e-5);
+    EXPECT_NEAR(found.least, *std::ranges::min_element(all), 1e-5);
+    EXPECT_NEAR(found.largest, *std::ranges::max_element(all), 1e-5);
+    EXPECT_EQ(found.tokens, tokens);
+    EXPECT_EQ(found.vocabulary, 48);
+  };
+  const DistillationResult alone = watched(kRows, collectives::alone());
+  expect(alone.student_logits, own);
+  expect(alone.teacher_logits, theirs);
+  std::mutex mutex;
+  collectives::launch("threads", {.ranks = 2}, [&](collectives::Group& ranks) {
+    const DistillationResult found =
+        watched(ranks.rank() == 0 ? std::vector{kRows[0], kRows[1]} : std::vector{kRows[2]}, ranks);
+    const std::lock_guard lock(mutex);
+    expect(found.student_logits, own);
+    expect(found.teacher_logits, theirs);
+  });
+  Bench quiet(kLoss);
+  EXPECT_TRUE(quiet.trainer.step(kRows, 0).distillation->student_logits.empty());
 }
 
 TEST(Distill, ComesCloserToTheTeacher) {

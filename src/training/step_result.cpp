@@ -128,11 +128,17 @@ void DistillationResult::add(const DistillationResult& other) {
   teacher_entropy += other.teacher_entropy;
   agreement += other.agreement;
   tokens += other.tokens;
+  student_logits.add(other.student_logits);
+  teacher_logits.add(other.teacher_logits);
 }
 
 DistillationResult DistillationResult::mean() const {
   const double count = static_cast<double>(std::max<int64_t>(1, tokens));
-  return {divergence / count, cross_entropy / count, teacher_entropy / count, agreement / count, tokens};
+  DistillationResult result = *this;
+  for (double* const sum :
+       {&result.divergence, &result.cross_entropy, &result.teacher_entropy, &result.agreement})
+    *sum /= count;
+  return result;
 }
 
 void sum_over(collectives::Group& ranks, std::vector<SourceLoss>& sources) {
@@ -183,18 +189,21 @@ void sum_over(collectives::Group& ranks, std::optional<ValueResult>& sums) {
 
 void sum_over(collectives::Group& ranks, StepResult& result) {
   if (ranks.is_alone()) return;
-  std::array sums{result.loss, result.z_loss, result.balance_loss, result.flops};
+  // All fields; routers are told later (PendingLoads), and two are of all ranks already.
+  auto& [loss, z_loss, balance_loss, routers, sources, preference, policy, distillation, values, grad_norm,
+         tokens, target_tokens, flops] = result;
+  std::array sums{loss, z_loss, balance_loss, flops};
   ranks.sum("losses and work of the update", std::span<double>(sums));
-  result.loss = sums[0];
-  result.z_loss = sums[1];
-  result.balance_loss = sums[2];
-  result.flops = sums[3];
-  result.tokens = ranks.sum("tokens of the update", result.tokens);
-  sum_over(ranks, result.sources);
-  sum_over(ranks, result.preference);
-  sum_over(ranks, result.policy);
-  sum_over(ranks, result.distillation);
-  sum_over(ranks, result.values);
+  loss = sums[0];
+  z_loss = sums[1];
+  balance_loss = sums[2];
+  flops = sums[3];
+  tokens = ranks.sum("tokens of the update", tokens);
+  sum_over(ranks, sources);
+  sum_over(ranks, preference);
+  sum_over(ranks, policy);
+  sum_over(ranks, distillation);
+  sum_over(ranks, values);
 }
 
 namespace {

@@ -6,6 +6,7 @@
 
 #include "collectives/local/local.h"
 #include "device/transfer.h"
+#include "losses/logit_statistics.h"
 #include "losses/policy.h"
 #include "training/micro_batch.h"
 #include "training/router_loads.h"
@@ -53,6 +54,8 @@ struct PolicyResult {
 struct DistillationResult {
   double divergence = 0, cross_entropy = 0, teacher_entropy = 0, agreement = 0;
   int64_t tokens = 0;
+  // Where somebody asks (Distill::watch_logits); never of a teacher of whom only some logits are known.
+  losses::LogitStatistics student_logits = {}, teacher_logits = {};
 
   void add(const DistillationResult& other);
   DistillationResult mean() const;

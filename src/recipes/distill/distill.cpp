@@ -88,16 +88,23 @@ void check_top_k(const DistillKeys& keys, const layers::Decoder& model) {
          vocab);
 }
 
+// As the configuration wants it.
+template <class Objective>
+Recipe::Objective watching(const DistillKeys& keys, std::shared_ptr<Objective> objective) {
+  if (keys.logit_statistics) objective->watch_logits();
+  return objective;
+}
+
 Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& model,
                             const layers::Decoder* second) {
   const DistillKeys& keys = distill_keys(config);
   check_top_k(keys, model);
   const int64_t micro_batch = config.train.micro_batch_tokens;
   if (!keys.teacher_logits.empty())
-    return std::make_shared<training::Distill>(model, std::make_shared<AnyTokens>(keys.top_k), keys.to_loss(),
-                                               micro_batch);
-  return std::make_shared<training::Distill>(model, second != nullptr ? *second : model, keys.to_loss(),
-                                             micro_batch, keys.top_k);
+    return watching(keys, std::make_shared<training::Distill>(model, std::make_shared<AnyTokens>(keys.top_k),
+                                                              keys.to_loss(), micro_batch));
+  return watching(keys, std::make_shared<training::Distill>(model, second != nullptr ? *second : model,
+                                                            keys.to_loss(), micro_batch, keys.top_k));
 }
 
 // The teacher while its logits are computed: the trained model itself before its first step, where it is
@@ -114,16 +121,18 @@ Recipe::Objective objective(const ObjectiveInputs& inputs) {
   const layers::Decoder& model = inputs.setup.model->decoder;
   check_top_k(keys, model);
   if (!keys.teacher_logits.empty())
-    return std::make_shared<training::Distill>(
-        model, StoredLogits::open_or_compute(inputs, [&] { return teacher_of(inputs); }), keys.to_loss(),
-        inputs.config.train.micro_batch_tokens);
+    return watching(keys,
+                    std::make_shared<training::Distill>(
+                        model, StoredLogits::open_or_compute(inputs, [&] { return teacher_of(inputs); }),
+                        keys.to_loss(), inputs.config.train.micro_batch_tokens));
   if (keys.teacher.empty()) {
     log_info(inputs.config.adapters.empty() ? "teacher: the model without the rounding of quantize"
                                             : "teacher: the model without its adapter");
     return rehearsed(inputs.config, model, nullptr);
   }
   log_info(fmt::format("teacher: {}, a second model in memory", keys.teacher));
-  return std::make_shared<DistillFrom>(inputs.setup.other_model(keys.teacher), model, inputs.config);
+  return watching(
+      keys, std::make_shared<DistillFrom>(inputs.setup.other_model(keys.teacher), model, inputs.config));
 }
 
 // Nothing is stored while time is measured.

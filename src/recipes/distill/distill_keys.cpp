@@ -31,6 +31,9 @@ void describe(config::Schema& s, DistillKeys& c) {
           "A folder of the teacher's top_k logits: read where it is there, otherwise computed before the "
           "first step. Omitted: the teacher computes in every step.")
       .path();
+  s.field(
+      "logit_statistics", c.logit_statistics,
+      "Whether metrics also have mean, deviation, minimum, maximum and shape of the logits of both models.");
 }
 
 }  // namespace temper::recipes

@@ -16,6 +16,7 @@ struct DistillKeys {
   double teacher_share = 0.5;
   int64_t top_k = 0;  // 0: all tokens
   std::string teacher_logits;
+  bool logit_statistics = false;
 
   losses::Distillation to_loss() const { return {divergence, temperature, teacher_share, cross_entropy}; }
 };

@@ -213,11 +213,12 @@ double sum_of_squares(const std::vector<Tensor>& gradients) {
 
 }  // namespace
 
-// What ranks share is added up in double where the host has it, and rounded once: the norm has the same bits,
-// but for one in many millions, whoever has which part. On other devices it is the norm of norms in float32.
+// What ranks share is added up in double, and rounded once: the norm has the same bits, but for one in many
+// millions, whoever has which part. Other devices than the host send two numbers in the place of a double.
 Tensor AdamW::grad_norm() const {
-  const auto norm_of = [&](std::vector<Tensor> gradients) {
+  const auto norm_of = [&](std::vector<Tensor> gradients, bool in_two) {
     ops::GlobalNorm op;
+    op.in_two = in_two;
     op.device = parameters_.device();
     op.grads = std::move(gradients);
     return ops::global_norm(norm_, op);
@@ -243,17 +244,17 @@ Tensor AdamW::grad_norm() const {
     return Tensor::from(std::vector<float>{static_cast<float>(std::sqrt(sum))});
   }
   const auto over = [&](collectives::Group* group, const Tensor& own) {
-    return group == nullptr ? own : norm_of({group->all_gather("gradient norm", own)});
+    return group == nullptr ? own : norm_of({group->all_gather("gradient norm", own)}, true);
   };
-  const auto of = [&](Kind kind) { return norm_of(gradients[kind]); };
+  if (alone) return norm_of(gradients[kWhole], false);
+  const auto of = [&](Kind kind) { return norm_of(gradients[kind], true); };
   std::vector<Tensor> norms;
   if (exist[kSharded]) norms.push_back(over(sharing_.shard, of(kSharded)));
   if (exist[kExperts]) norms.push_back(over(sharing_.expert, of(kExperts)));
   if (exist[kShardedExperts])
     norms.push_back(over(sharing_.expert, over(sharing_.expert_shard, of(kShardedExperts))));
-  if (norms.empty()) return over(sharing_.tensor, of(kWhole));
-  if (exist[kWhole]) norms.push_back(of(kWhole));
-  return over(sharing_.tensor, norm_of(norms));
+  if (exist[kWhole] || norms.empty()) norms.push_back(of(kWhole));
+  return norm_of({over(sharing_.tensor, norm_of(norms, true))}, false);
 }
 
 // Of slots [first, until).

@@ -31,23 +31,29 @@ __global__ void sum_pieces(const Entry* entries, int count, double* sums) {
   double sum = 0;
   const bool aligned = reinterpret_cast<uintptr_t>(grad) % 16 == 0;
   const int64_t whole = aligned ? begin + (end - begin) / kLanes<T> * kLanes<T> : begin;
-  for (int64_t i = begin + int64_t{threadIdx.x} * kLanes<T>; i < whole; i += int64_t{blockDim.x} * kLanes<T>) {
+  for (int64_t i = begin + int64_t{threadIdx.x} * kLanes<T>; i < whole;
+       i += int64_t{blockDim.x} * kLanes<T>) {
     const Pack<T, kLanes<T>> pack = load_pack<T, kLanes<T>>(grad + i);
     for (int k = 0; k < kLanes<T>; ++k) {
       const double g = widen(pack.values[k]);
       sum += g * g;
     }
   }
-  for (int64_t i = whole + threadIdx.x; i < end; i += blockDim.x) sum += double{widen(grad[i])} * widen(grad[i]);
+  for (int64_t i = whole + threadIdx.x; i < end; i += blockDim.x)
+    sum += double{widen(grad[i])} * widen(grad[i]);
   sum = block_sum_double(sum);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-__global__ void finish_norm(const double* sums, int64_t count, float* norm) {
+__global__ void finish_norm(const double* sums, int64_t count, float* norm, bool in_two) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += sums[i];
   sum = block_sum_double(sum);
-  if (threadIdx.x == 0) *norm = static_cast<float>(sqrt(sum));
+  if (threadIdx.x != 0) return;
+  const double root = sqrt(sum);
+  norm[0] = in_two ? __double2float_rd(root) : static_cast<float>(root);
+  if (in_two)
+    norm[1] = isfinite(norm[0]) ? static_cast<float>(sqrt(fmax(0.0, sum - double{norm[0]} * norm[0]))) : 0;
 }
 
 // One sum of each piece, as doubles.
@@ -65,7 +71,7 @@ Tensor forward(const GlobalNorm& op) {
     entries.push_back({grad.raw(), grad.numel(), pieces});
     pieces += pieces_of(grad.numel());
   }
-  const Tensor norm = Tensor::zeros({1}, DType::kF32, MemoryTag::kActivations, op.device);
+  const Tensor norm = Tensor::zeros({op.in_two ? 2 : 1}, DType::kF32, MemoryTag::kActivations, op.device);
   if (pieces == 0) return norm;
   const Tensor table = upload("global_norm", entries, op.device);
   const Tensor sums = empty_sums(op);
@@ -75,7 +81,8 @@ Tensor forward(const GlobalNorm& op) {
         static_cast<const Entry*>(table.raw()), static_cast<int>(entries.size()),
         static_cast<double*>(sums.raw()));
   });
-  finish_norm<<<1, 1024, 0, stream>>>(static_cast<const double*>(sums.raw()), pieces, norm.data<float>());
+  finish_norm<<<1, 1024, 0, stream>>>(static_cast<const double*>(sums.raw()), pieces, norm.data<float>(),
+                                      op.in_two);
   device::check_launch("global_norm");
   return norm;
 }

@@ -81,7 +81,7 @@ Tensor run(const GlobalNorm& op) {
   });
   double sum = 0;
   for (const double part : sums) sum += part;
-  return Tensor::from(std::vector<float>{static_cast<float>(std::sqrt(sum))});
+  return ops::norm_of_squares(sum, op.in_two);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "ops/global_norm/global_norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/trace.h"
@@ -17,10 +18,19 @@ Tensor compose(const GlobalNorm& op) {
     for (const float g : here.values<float>()) part += double{g} * g;
     sum += part;
   }
-  return Tensor::from(std::vector<float>{static_cast<float>(std::sqrt(sum))}).on(op.device);
+  return norm_of_squares(sum, op.in_two).on(op.device);
 }
 
 }  // namespace
+
+Tensor norm_of_squares(double sum, bool in_two) {
+  const double root = std::sqrt(sum);
+  auto first = static_cast<float>(root);
+  if (!in_two) return Tensor::from(std::vector<float>{first});
+  if (double{first} > root) first = std::nextafter(first, 0.f);
+  const double rest = std::isfinite(first) ? std::max(0.0, sum - double{first} * first) : 0;
+  return Tensor::from(std::vector<float>{first, static_cast<float>(std::sqrt(rest))});
+}
 
 Tensor global_norm(Bound<GlobalNorm> bound, const GlobalNorm& op) {
   for (const Tensor& grad : op.grads) {
@@ -40,7 +50,7 @@ Tensor global_norm(Bound<GlobalNorm> bound, const GlobalNorm& op) {
 namespace {
 
 Tensor outline_norm(const GlobalNorm& op) {
-  return Tensor::empty({1}, DType::kF32, MemoryTag::kActivations, op.device);
+  return Tensor::empty({op.in_two ? 2 : 1}, DType::kF32, MemoryTag::kActivations, op.device);
 }
 
 }  // namespace

@@ -47,6 +47,31 @@ TEST(GlobalNorm, Bfloat16) {
   check({a, b}, "bfloat16");
 }
 
+// Ranks have parts: what they send one another loses nothing that would change the norm's last bit.
+TEST(GlobalNorm, OfPartsIsThatOfTheWhole) {
+  const Tensor all = grad({40'000});
+  for (const BoundKernel& kernel : bind_everywhere<GlobalNorm>({DType::kF32})) {
+    SCOPED_TRACE(kernel.provider);
+    const auto norm = [&](std::vector<Tensor> grads, bool in_two) {
+      return global_norm(kernel.ops, {std::move(grads), kernel.device, in_two}).on({});
+    };
+    // Of many lengths, as the roots of some parts are near others in float32 by chance.
+    for (int64_t length = 39'000; length < 39'012; ++length) {
+      const Tensor whole = all.narrow(0, 0, length).on(kernel.device);
+      for (const int64_t border : {int64_t{1}, int64_t{12'345}, length - 7}) {
+        const Tensor a = norm({whole.narrow(0, 0, border)}, true),
+                     b = norm({whole.narrow(0, border, length - border).clone()}, true);
+        ASSERT_EQ(a.numel(), 2);
+        const Tensor sent = Tensor::from(std::vector<float>{a.data<float>()[0], a.data<float>()[1],
+                                                            b.data<float>()[0], b.data<float>()[1]});
+        EXPECT_EQ(norm({norm({sent.on(kernel.device)}, true).on(kernel.device)}, false).item(),
+                  norm({whole}, false).item())
+            << length << " " << border;
+      }
+    }
+  }
+}
+
 TEST(GlobalNorm, HugeAndTinyValues) {
   check({grad({100}, 1e30), grad({100}, 1e-30)}, "squares beyond float32");
   check({grad({1000}, 1e-30)}, "squares below float32");

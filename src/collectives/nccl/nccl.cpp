@@ -4,6 +4,7 @@
 #include "base/registry.h"
 #include "collectives/device_group.h"
 #include "collectives/nccl/library.h"
+#include "collectives/nccl/narrow_sums.h"
 #include "collectives/nccl/watch.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/stream.h"
@@ -11,17 +12,10 @@
 namespace temper::collectives {
 namespace {
 
+// Of sums that NCCL forms.
 ncclDataType_t type_of(const Call& call) {
-  switch (call.dtype) {
-    case DType::kF32:
-      return ncclFloat32;
-    case DType::kBF16:
-      return ncclBfloat16;
-    case DType::kF16:
-      return ncclFloat16;
-    default:
-      invariant(false, fmt::format("[{}] only floating-point tensors are summed", to_string(call)));
-  }
+  invariant(call.dtype == DType::kF32,
+            fmt::format("[{}] only floating-point tensors are summed", to_string(call)));
   return ncclFloat32;
 }
 
@@ -45,7 +39,8 @@ class NcclGroup final : public Group {
       : Group(hosts.rank(), hosts.size(), hosts.name(), hosts.world_ranks()),
         hosts_(hosts),
         owned_(std::move(owned)),
-        gpu_(gpu) {
+        gpu_(gpu),
+        narrow_(hosts.rank(), hosts.size(), gpu) {
     device::stream(gpu);  // an error where the GPU cannot be used
     nccl();
     set_on_machine(hosts.on_machine());
@@ -101,18 +96,36 @@ class NcclGroup final : public Group {
     return beside_;
   }
 
-  // `start` gives the collective to the stream.
-  template <class Start>
-  void run(const Call& call, const Tensor& tensor, const Start& start) {
+  void prepare(const Call& call, const Tensor& tensor) {
     if (tensor.device() != gpu_)
       fail("[{}] the ranks' tensors are on {}, not on {}", to_string(call), to_string(gpu_),
            to_string(tensor.device()));
     if (checks()) meet(call);
     network();
+  }
+
+  // `start` gives the collective to the stream.
+  template <class Start>
+  void run(const Call& call, const Tensor& tensor, const Start& start) {
+    prepare(call, tensor);
     const cudaStream_t on = stream();
     check(start(on), call.collective.data());
     last_ = describe(call);
     if (!is_together_) watch(on);
+  }
+
+  // Of numbers that NCCL would round after each addition. Together they wait until the others have started.
+  template <class Add>
+  void run_narrow(const Call& call, const Tensor& tensor, const Add& add) {
+    prepare(call, tensor);
+    add();
+    last_ = describe(call);
+    if (!is_together_) start_narrow();
+  }
+  void start_narrow() {
+    const cudaStream_t on = stream();
+    check(narrow_.start(network_, on), "ncclSend");
+    watch(on);
   }
 
   // What is captured runs with each launch of its graph, which this group does not see: the hosts' next
@@ -136,6 +149,8 @@ class NcclGroup final : public Group {
   }
 
   void do_all_reduce(const Call& call, const Tensor& values) override {
+    if (NarrowSums::are_of(call.dtype))
+      return run_narrow(call, values, [&] { narrow_.add_all_reduce(values); });
     run(call, values, [&](cudaStream_t on) {
       return nccl().all_reduce(values.raw(), values.raw(), static_cast<size_t>(values.numel()), type_of(call),
                                ncclSum, network_, on);
@@ -148,6 +163,8 @@ class NcclGroup final : public Group {
     });
   }
   void do_reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) override {
+    if (NarrowSums::are_of(call.dtype))
+      return run_narrow(call, whole, [&] { narrow_.add_reduce_scatter(whole, part); });
     run(call, whole, [&](cudaStream_t on) {
       return nccl().reduce_scatter(whole.raw(), part.raw(), static_cast<size_t>(part.numel()), type_of(call),
                                    ncclSum, network_, on);
@@ -198,6 +215,7 @@ class NcclGroup final : public Group {
     check_cuda(cudaStreamSynchronize(beside_), "cudaStreamSynchronize");
     watch_.reset();
     captured_.clear();
+    narrow_.give_back();
     check(nccl().comm_destroy(std::exchange(network_, nullptr)), "ncclCommDestroy");
   }
 
@@ -209,7 +227,7 @@ class NcclGroup final : public Group {
   void do_end_together() override {
     is_together_ = false;
     check(nccl().group_end(), "ncclGroupEnd");
-    watch(is_beside_ ? beside_ : device::stream(gpu_));
+    start_narrow();
   }
 
   void do_begin_beside() override { is_beside_ = true; }
@@ -238,7 +256,8 @@ class NcclGroup final : public Group {
   const Device gpu_;
   ncclComm_t network_ = nullptr;
   std::optional<Watch> watch_;  // of the network
-  double deadline_ = 0;         // seconds; 0: the watch's own
+  NarrowSums narrow_;
+  double deadline_ = 0;  // seconds; 0: the watch's own
   cudaStream_t beside_ = nullptr;
   cudaEvent_t order_ = nullptr;
   bool is_beside_ = false, is_together_ = false;

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 
+#include "base/clock.h"
 #include "collectives/device_group.h"
 #include "device/facts.h"
 #include "tests/support/errors.h"
@@ -85,6 +87,102 @@ TEST_F(Nccl, GivesWhatTheHostsGive) {
     const RanksOutcome outcome = run_ranks(2, "gpu_results", checks);
     EXPECT_EQ(outcome.code, 0) << outcome.text;
   }
+}
+
+// Numbers that differ much, so that rounding after each addition is not rounding the sum.
+Tensor narrow_values_of(int rank, int64_t count, DType dtype) {
+  const Tensor values = Tensor::empty({count}, DType::kF32);
+  for (int64_t i = 0; i < count; ++i)
+    values.data<float>()[i] = static_cast<float>((i * 7919 + rank * 104729) % 10007 - 5000) *
+                              ((i + rank) % 3 == 0 ? 3.1e-3f : 1e-5f);
+  return values.to(dtype);
+}
+
+// Sums are formed in float32, in the order of the ranks, and rounded once, as the hosts form them: of small
+// and of large tensors, whose parts are of unlike lengths, at addresses of any kind, alone, together and
+// beside.
+const bool kNarrow = add_rank_body("gpu_narrow_sums", [](Group& hosts, const std::string&) {
+  const Device gpu = own_gpu(hosts);
+  const std::unique_ptr<Group> group = device_group(hosts, gpu);
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const int64_t count :
+         {int64_t{1}, int64_t{7}, int64_t{4096}, int64_t{65'537}, int64_t{1'000'003}, int64_t{40'000'001}}) {
+      const Tensor own = narrow_values_of(hosts.rank(), count, dtype), summed = own.clone();
+      hosts.all_reduce("numbers", summed);
+      const Tensor there = own.on(gpu);
+      group->all_reduce("numbers", there);
+      expect_same(there, summed, "all_reduce");
+      // Behind one element: addresses that are no multiples of 16 bytes.
+      const Tensor room = Tensor::empty({count + 1}, dtype, MemoryTag::kWorkspace, gpu),
+                   odd = room.narrow(0, 1, count);
+      odd.copy_from(own);
+      const Tensor also = own.on(gpu), wide = own.to(DType::kF32), wide_there = wide.on(gpu);
+      group->begin_beside();
+      {
+        const Group::Together together(*group);
+        group->all_reduce("numbers", odd);
+        group->all_reduce("float32", wide_there);
+        group->all_reduce("numbers", also);
+      }
+      group->end_beside();
+      expect_same(odd.clone(), summed, "all_reduce of an odd address");
+      expect_same(also, summed, "all_reduce");
+      const int64_t each = count / hosts.size() + 1, all = each * hosts.size();
+      const Tensor parts = narrow_values_of(hosts.rank() + 9, all, dtype), whole = parts.on(gpu);
+      const Tensor expected = hosts.reduce_scatter("parts", parts);
+      expect_same(group->reduce_scatter("parts", whole), expected, "reduce_scatter");
+      const Tensor mine = whole.narrow(0, each * hosts.rank(), each);  // its own rows of the whole
+      group->reduce_scatter_into("parts", whole, mine);
+      expect_same(mine.clone(), expected, "reduce_scatter in place");
+    }
+});
+
+TEST_F(Nccl, NarrowNumbersAreSummedInFloat32AndRoundedOnce) {
+  const RanksOutcome outcome = run_ranks(2, "gpu_narrow_sums");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+}
+
+// Of two ranks one rounding is all there is; of more, NCCL itself rounds after each addition.
+TEST_F(Nccl, NarrowNumbersOfManyRanksAreRoundedOnce) {
+  for (const int ranks : {3, 4, 8}) {
+    if (const std::string why = why_no_gpu(ranks); !why.empty()) GTEST_SKIP() << why;
+    const RanksOutcome outcome = run_ranks(ranks, "gpu_narrow_sums");
+    EXPECT_EQ(outcome.code, 0) << ranks << " ranks: " << outcome.text;
+  }
+}
+
+// A gibibyte of gradients: in float32 NCCL sums it, in as many bytes and in as much time as it would
+// bfloat16.
+const bool kSpeed = add_rank_body("gpu_sum_speed", [](Group& hosts, const std::string&) {
+  const Device gpu = own_gpu(hosts);
+  const std::unique_ptr<Group> group = device_group(hosts, gpu);
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  constexpr int kTimes = 10;
+  double seconds[2] = {};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Tensor values = Tensor::zeros({kBytes / size_of(dtype)}, dtype).on(gpu);
+    for (int i = 0; i < 2; ++i) group->all_reduce("warm", values);
+    values.narrow(0, 0, 1).on({});
+    hosts.barrier("start");
+    const double start = seconds_now();
+    for (int i = 0; i < kTimes; ++i) group->all_reduce("gradients", values);
+    values.narrow(0, 0, 1).on({});
+    hosts.barrier("end");
+    seconds[dtype == DType::kBF16 ? 1 : 0] = (seconds_now() - start) / kTimes;
+  }
+  if (hosts.rank() == 0)
+    fmt::print(
+        "sums of 1 GiB over {} ranks: float32 by NCCL {:.2f} ms, bfloat16 in float32 and rounded once {:.2f} "
+        "ms ({:.2f} times)\n",
+        hosts.size(), 1e3 * seconds[0], 1e3 * seconds[1], seconds[1] / seconds[0]);
+  if (seconds[1] > 2 * seconds[0])
+    fail("sums of bfloat16 take more than twice NCCL's time for as many bytes");
+});
+
+TEST_F(Nccl, SumsOfAGibibyteInBfloat16TakeLittleMoreThanNcclsOwn) {
+  const RanksOutcome outcome = run_ranks(2, "gpu_sum_speed");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  std::fputs(outcome.text.c_str(), stdout);
 }
 
 const bool kHang = add_rank_body("gpu_hang", [](Group& hosts, const std::string& checks) {

@@ -47,6 +47,16 @@ DType dtype_of(const std::string& name) {
   return *dtype;
 }
 
+// By the model_type of a folder's configuration.
+std::string family_of(const std::string& folder) {
+  const Json config = Json::parse_file(join_path(folder, "config.json"));
+  const Json* const type = config.is_object() ? config.find("model_type") : nullptr;
+  if (type == nullptr || !type->is_string())
+    fail("[{}] model_type is missing; it must be one of [{}]", join_path(folder, "config.json"),
+         join(models::supported_model_types()));
+  return type->as_string();
+}
+
 void refuse_device_as_hardware(const std::string& hardware) {
   if (detectors().find(hardware) != nullptr)
     fail("[--hardware] '{}' is a device of this machine; use --device {}", hardware, hardware);
@@ -121,7 +131,10 @@ int show_ops(const OpsArguments& arguments) {
     if (!has_kernels_for(build.facts.hardware))
       std::printf("# this build has no kernels for %s: eager is all that it can run there\n",
                   table.label.c_str());
-    std::printf("# kernels for %s\n%s", build.facts.name.c_str(), ops::suggested_block(build.facts).c_str());
+    const std::string family = arguments.model.empty() ? "" : family_of(arguments.model);
+    std::printf("# kernels for %s%s\n%s", build.facts.name.c_str(),
+                family.empty() ? "" : (", " + family).c_str(),
+                ops::suggested_block(build.facts, family).c_str());
     return 0;
   }
   // Where every field must be written nothing is chosen for the user: what runs without a choice is shown.

@@ -194,7 +194,7 @@ std::string field_of(const std::string& key) {
        nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), join(fields));
 }
 
-std::string suggested_block(const HardwareFacts& facts) {
+std::string suggested_block(const HardwareFacts& facts, const std::string& family) {
   const HardwareTable& table = hardware_table(facts.hardware);
   const auto& must = table.must_be_written;
   std::string block = "model:\n  ops_implementation:\n";
@@ -204,7 +204,7 @@ std::string suggested_block(const HardwareFacts& facts) {
     if (!is_suggested && table.strict && !table.suggested.empty()) continue;
     const bool is_read = has_op(field);
     if (!is_read && std::find(must.begin(), must.end(), field) == must.end()) continue;
-    const std::vector<std::string> possible = possible_names({field, facts});
+    const std::vector<std::string> possible = possible_names({field, facts, family});
     const auto can_run = [&](const std::string& name) {
       return std::find(possible.begin(), possible.end(), name) != possible.end();
     };

@@ -54,7 +54,7 @@ OpsConfig normalized(const OpsConfig& config);
 void check_ops_config(const OpsConfig& config, const HardwareFacts& facts);
 
 // The block of fields that a run on this hardware may start from, as YAML: names that can run, and fields
-// that no op reads only where they must be written.
-std::string suggested_block(const HardwareFacts& facts);
+// that no op reads only where they must be written. Without what is disabled for the family ("" for none).
+std::string suggested_block(const HardwareFacts& facts, const std::string& family = {});
 
 }  // namespace temper::ops

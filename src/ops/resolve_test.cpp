@@ -112,6 +112,29 @@ TEST(Resolve, NoNameIsOfferedWithoutAKernel) {
     EXPECT_TRUE(has_op(field)) << field;
 }
 
+// A block to paste for a family does not have what its table disables.
+TEST(Resolve, ASuggestedBlockIsThatOfTheFamily) {
+  const auto resolve = [](const char* hardware, const char* family, const char* field, const char* name) {
+    const HardwareFacts facts = known_hardware(hardware);
+    return resolve_name({field, facts, family}, name);
+  };
+  for (const char* field : {"rms_norm", "rotary_pos_emb"}) {
+    EXPECT_EQ(resolve("ascend-910b", "qwen3", field, "npu").provider, "npu");
+    expect_error(
+        [&] { resolve("ascend-910b", "deepseek_v3", field, "npu"); },
+        fmt::format("[model.ops_implementation] {}_implementation=npu is explicitly disabled for "
+                    "deepseek_v3: its results may depend on the batch, this family's must not. Set it to "
+                    "one of [eager].",
+                    field));
+  }
+  const HardwareFacts gpu = known_hardware("cuda-sm90");
+  const std::string line = "    rotary_pos_emb_implementation: ";
+  EXPECT_NE(suggested_block(gpu).find(line + "cuda\n"), std::string::npos) << suggested_block(gpu);
+  EXPECT_EQ(suggested_block(gpu, "qwen3"), suggested_block(gpu));
+  EXPECT_NE(suggested_block(gpu, "wan").find(line + "eager\n"), std::string::npos)
+      << suggested_block(gpu, "wan");
+}
+
 TEST(Resolve, OnAnNpuNamesOutsideTheTableAreRefused) {
   const std::string not_here = "is not supported on Ascend NPU. Set it to one of ";
   expect_refused("ascend-910b", "rms_norm", "liger_kernel", not_here + "[eager]");

@@ -32,6 +32,22 @@ constexpr ModeloptAlgorithm kAlgorithms[] = {
     {"W4A8_MXFP4_FP8", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "U8", 32, false,
      "mxfp4"}};
 
+struct InputsOf {
+  std::string_view algorithm;
+  ModeloptInputs inputs;
+};
+constexpr auto kByTensor = ModeloptInputs::Unscaled::kByTensor, kByToken = ModeloptInputs::Unscaled::kByToken;
+// Of "mxfp4" nvidia-modelopt's folders do not say whether inputs are rounded: they are not.
+constexpr InputsOf kInputs[] = {{"FP8", {"fp8"}},
+                                {"FP8_PER_CHANNEL_PER_TOKEN", {"fp8", kByToken}},
+                                {"W8A8_SQ_PER_CHANNEL", {"int8"}},
+                                {"W4A8_AWQ", {"fp8"}},
+                                {"NVFP4", {"nvfp4"}},
+                                {"NVFP4_AWQ", {"nvfp4"}},
+                                {"W4A8_NVFP4_FP8", {"fp8"}},
+                                {"MXFP8", {"mxfp8", kByTensor}},
+                                {"W4A8_MXFP4_FP8", {"fp8", kByTensor}}};
+
 bool same_letters(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
@@ -56,6 +72,12 @@ std::vector<Shape> ModeloptAlgorithm::scale_shapes(int64_t rows, int64_t columns
   std::vector<Shape> shapes{{down, 1, across, 1}, {down, across}};
   if (down * across == 1) shapes.push_back({});  // as nvidia-modelopt writes some of one tile
   return shapes;
+}
+
+ModeloptInputs inputs_of(const ModeloptAlgorithm& algorithm) {
+  for (const InputsOf& each : kInputs)
+    if (each.algorithm == algorithm.name) return each.inputs;
+  return {};
 }
 
 std::span<const ModeloptAlgorithm> modelopt_algorithms() { return kAlgorithms; }

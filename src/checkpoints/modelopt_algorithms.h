@@ -12,7 +12,7 @@
 //   or
 //                     that of a second rounding
 //   X.pre_quant_scale [columns]: of some, what inputs are multiplied by before they are quantized
-//   X.input_scale     float32 []: of some; it has no meaning for the matrix
+//   X.input_scale     float32 []: of some, by which inputs are rounded; it has no meaning for the matrix
 namespace temper::checkpoints {
 
 enum class ScaleGroups { kWhole, kRows, kBlocks, kTiles };
@@ -42,6 +42,14 @@ struct ModeloptChoice {
   const ModeloptAlgorithm* algorithm = nullptr;
   int64_t block = 0;
 };
+
+// How the inputs of an algorithm's matrices are rounded.
+struct ModeloptInputs {
+  std::string_view format = {};  // of quant::formats(); "": they are read as they are
+  // Where there is no input_scale: kAsTheyAre, or each pass finds the amax of all, or of each token.
+  enum class Unscaled { kAsTheyAre, kByTensor, kByToken } without_scale = Unscaled::kAsTheyAre;
+};
+ModeloptInputs inputs_of(const ModeloptAlgorithm& algorithm);
 
 std::span<const ModeloptAlgorithm> modelopt_algorithms();
 // Upper and lower case are the same; null: there is none.

@@ -1,5 +1,7 @@
 #include "checkpoints/modelopt_parts.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "quant/packing.h"
 
@@ -49,6 +51,18 @@ float modelopt_scale(const quant::Format& format, float amax) {
   if (format.has_blocks()) return quant::global_scale(amax);
   if (format.element.integer) return amax <= quant::kLeastAmax ? 1.f : amax / format.element.largest;
   return quant::factors_of(format, amax).back;
+}
+
+float amax_of_scale(const quant::Format& format, float scale) {
+  const float near = scale * (format.has_blocks() ? 6.f * 448.f : format.element.largest);
+  float below = near, above = near;
+  for (int unit = 0; unit < 4; ++unit) {
+    for (const float amax : {below, above})
+      if (modelopt_scale(format, amax) == scale) return amax;
+    below = std::nextafter(below, 0.f);
+    above = std::nextafter(above, 2 * above);
+  }
+  return near;
 }
 
 const quant::Format* written_format(const ModeloptAlgorithm& algorithm) {

@@ -12,6 +12,8 @@ namespace temper::checkpoints {
 // inputs are divided by. Training divides integers by largest / amax instead: one rounding lies between the
 // two.
 float modelopt_scale(const quant::Format& format, float amax);
+// An amax whose scale this is, where there is one, else the nearest.
+float amax_of_scale(const quant::Format& format, float scale);
 
 // As ModeloptAlgorithm spells it.
 DType dtype_in_files(std::string_view name);

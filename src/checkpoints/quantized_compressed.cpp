@@ -4,8 +4,10 @@
 
 #include "base/error.h"
 #include "checkpoints/compressed_blocks.h"
+#include "checkpoints/compressed_inputs.h"
 #include "checkpoints/compressed_parts.h"
 #include "checkpoints/matrix_writer.h"
+#include "checkpoints/read_activations.h"
 
 // Folders of compressed-tensors (llm-compressor). Of the matrix X.weight [rows, columns] there are
 //   float-quantized, int-quantized, naive-quantized:
@@ -47,8 +49,12 @@ class CompressedForm : public QuantizedForm {
     name_ = "compressed-tensors " + format->as_string();
     const Json* groups = config.find("config_groups");
     if (groups == nullptr || !groups->is_object()) return;
-    for (const auto& [group, how] : groups->as_object())
+    for (const auto& [group, how] : groups->as_object()) {
       read_group(how, fmt::format("{}] [{}", where, group));
+      inputs_.emplace_back(how);
+    }
+    // Names decide over kinds of modules.
+    std::ranges::stable_sort(inputs_, {}, &CompressedInputs::is_of_a_kind);
   }
 
   std::string name() const override { return name_; }
@@ -115,6 +121,17 @@ class CompressedForm : public QuantizedForm {
     Tensor read = decoded_rows(coded, matrix.columns, first, count);
     release_rows(folder, name, coded, first, count);
     return read;
+  }
+
+  RoundedActivations activations(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    RoundedActivations found{.kept = kept_values(folder, matrix)};
+    for (const CompressedInputs& group : inputs_)
+      if (group.is_of(matrix.part(""))) {
+        found.input = group.of(folder, matrix);
+        found.unread = group.unread();
+        break;
+      }
+    return found;
   }
 
   // Of matrices whose columns are in order.
@@ -270,6 +287,7 @@ class CompressedForm : public QuantizedForm {
 
   std::string name_;
   std::vector<Grid> tiles_;  // that groups of the configuration name
+  std::vector<CompressedInputs> inputs_;
 };
 
 }  // namespace

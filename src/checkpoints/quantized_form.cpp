@@ -48,6 +48,8 @@ std::optional<quant::Nf4> QuantizedForm::nf4(const ModelFolder&, const Quantized
   return std::nullopt;
 }
 
+RoundedActivations QuantizedForm::activations(const ModelFolder&, const QuantizedMatrix&) const { return {}; }
+
 std::unique_ptr<const MatrixWriter> QuantizedForm::writer(const ModelFolder&, const QuantizedMatrix&) const {
   return nullptr;
 }

@@ -27,6 +27,26 @@ struct QuantizedMatrix {
   std::string part(std::string_view ending) const;
 };
 
+// How files say that values which pass are rounded.
+struct RoundedValues {
+  std::string format = {};  // of quant::formats()
+  bool by_token = false;    // each row has a scale of its own, found in each pass
+  bool symmetric = true;    // of integers: there is no zero point
+  bool dynamic = false;     // passes find the ends of ranges; otherwise:
+  float amax = 0;           // what the file's scale is of, the upper end of a range
+  float low = 0;            // the lower end, where there is a zero point
+};
+
+// What of a module besides its matrix is rounded.
+struct RoundedActivations {
+  std::optional<RoundedValues> input = {};
+  std::string unread = {};                 // what files say of inputs, where this program cannot round so
+  std::optional<RoundedValues> kept = {};  // the keys or values that it gives, as attention keeps them
+  Tensor pre_quant_scale =
+      {};  // [columns] float32: what inputs are multiplied by before they are rounded, and
+           // divided by afterwards, as rows() has them in the matrix; undefined: none
+};
+
 class QuantizedForm {
  public:
   virtual ~QuantizedForm() = default;
@@ -44,6 +64,8 @@ class QuantizedForm {
   // What was read of the file may be let go (ModelFolder::release).
   virtual Tensor rows(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
                       int64_t count) const = 0;
+  // Of a matrix without misfits what else files say is rounded, so that a model computes what was trained.
+  virtual RoundedActivations activations(const ModelFolder& folder, const QuantizedMatrix& matrix) const;
   // A matrix without misfits as quant/nf4.h keeps it, on the CPU, with the codes and magnitudes that files
   // have; nothing where they have others.
   virtual std::optional<quant::Nf4> nf4(const ModelFolder& folder, const QuantizedMatrix& matrix) const;

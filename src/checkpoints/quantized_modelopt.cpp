@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoints/matrix_writer.h"
+#include "checkpoints/read_activations.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -137,15 +138,31 @@ class ModeloptForm : public QuantizedForm {
     return read;
   }
 
+  RoundedActivations activations(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    using Unscaled = ModeloptInputs::Unscaled;
+    const ModeloptInputs inputs = inputs_of(*choice_for(matrix).algorithm);
+    const std::string scale = matrix.part(kInputScale), format(inputs.format);
+    RoundedActivations found{.kept = kept_values(folder, matrix)};
+    if (format.empty()) return found;
+    if (folder.find(scale) != nullptr)
+      found.input = rounded_by(folder, format, scale);
+    else if (inputs.without_scale != Unscaled::kAsTheyAre)
+      found.input = {
+          .format = format, .by_token = inputs.without_scale == Unscaled::kByToken, .dynamic = true};
+    if (const std::string before = matrix.part(kBefore); found.input && folder.find(before) != nullptr)
+      found.pre_quant_scale = folder.tensor(before).to(DType::kF32);
+    return found;
+  }
+
   WritesMatrix writer(const ModelFolder&, const QuantizedMatrix& matrix) const override {
     return modelopt_writer(choice_for(matrix), matrix);
   }
 
  private:
   static constexpr std::string_view kScale = ".weight_scale", kSecond = ".weight_scale_2",
-                                    kBefore = ".pre_quant_scale";
-  static constexpr std::string_view kEndings[] = {".weight",      kScale,          kSecond,    kBefore,
-                                                  ".input_scale", ".output_scale", ".k_scale", ".v_scale"};
+                                    kBefore = ".pre_quant_scale", kInputScale = ".input_scale";
+  static constexpr std::string_view kEndings[] = {".weight",   kScale,          kSecond,    kBefore,
+                                                  kInputScale, ".output_scale", ".k_scale", ".v_scale"};
   static constexpr std::string_view kFloats[] = {"F32", "BF16", "F16"};
 
   static int64_t groups_across(const QuantizedMatrix& matrix, int64_t width) {

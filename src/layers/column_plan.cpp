@@ -39,6 +39,12 @@ void check_clips(const QuantizerPlan& plan) {
 
 }  // namespace
 
+Shape column_factors_of(const Shape& values) {
+  Shape factors = values;
+  factors[values.ndim() - 2] = 1;
+  return factors;
+}
+
 void plan_column_factors(const WeightTable& table, QuantizerPlan& plan, CalibrationMethod method) {
   if (method == CalibrationMethod::kAwqClip) return check_clips(plan);
   if (!scales_columns(method)) return;
@@ -61,8 +67,7 @@ void plan_column_factors(const WeightTable& table, QuantizerPlan& plan, Calibrat
           "them a rule with weights: none, or write calibration: max",
           name_of(method), weight.module());
     any = true;
-    weight.pre_quant_scale = weight.values;
-    weight.pre_quant_scale[weight.values.ndim() - 2] = 1;
+    weight.pre_quant_scale = column_factors_of(weight.values);
     if (found != nullptr) input->pre_quant_scale = weight.pre_quant_scale;
   }
   if (any) return;

@@ -9,4 +9,7 @@ namespace temper::layers {
 // "[quantize.calibration] …" where it is for none, and where it needs inputs that nobody sees.
 void plan_column_factors(const WeightTable& table, QuantizerPlan& plan, CalibrationMethod method);
 
+// The shape of the factors of columns of values [rows, columns] or [experts, rows, columns].
+Shape column_factors_of(const Shape& values);
+
 }  // namespace temper::layers

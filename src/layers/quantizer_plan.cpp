@@ -235,8 +235,7 @@ PlannedQuantizer planned(const WeightSpec& spec, QuantizerRole role, const Quant
   if (role == QuantizerRole::kOutput && spec.experts > 0)
     fail(
         "[quantize] the outputs of {} cannot be quantized: what experts give is added up; name other modules "
-        "for "
-        "outputs",
+        "for outputs",
         module_of(spec.name));
   quantizer.values = values_of(spec, role, quantizer.experts);
   const std::string what = role == QuantizerRole::kWeight  ? spec.name
@@ -245,6 +244,7 @@ PlannedQuantizer planned(const WeightSpec& spec, QuantizerRole role, const Quant
   check_kind(role == QuantizerRole::kInput ? module_of(spec.name) : what, quantizer);
   check_columns(what, quantizer, quantizer.values[quantizer.values.ndim() - 1]);
   quantizer.amax = amax_shape_of(quantizer);
+  if (kind.has_factors) quantizer.pre_quant_scale = column_factors_of(quantizer.values);
   return quantizer;
 }
 
@@ -254,8 +254,7 @@ void check_calibration(const QuantizerPlan& plan, CalibrationMethod method) {
     if (each.has_zero_points() && method > CalibrationMethod::kPercentile)
       fail(
           "[quantize.calibration] {} {}, and {} is {}: write calibration: max, mse or percentile, or leave "
-          "out "
-          "what makes it asymmetric",
+          "out what makes it asymmetric",
           name_of(method),
           scales_columns(method)
               ? "finds factors of columns, which folders with zero points have no tensors for"
@@ -287,6 +286,7 @@ Decision decide(const std::vector<Rule>& rules, const WeightSpec& spec, bool per
   decision.fill(-1);
   for (size_t i = 0; i < rules.size(); ++i) {
     if (!names_module(rules[i], spec)) continue;
+    matches[i].tensors += std::ssize(spec.sources) * std::max<int64_t>(1, spec.experts_in_files);
     for (size_t role = 0; role < kRoles.size(); ++role) {
       const std::optional<QuantizerKind>& kind = rules[i].of(kRoles[role]);
       if (!kind || !applies(spec, kRoles[role])) continue;

@@ -27,6 +27,8 @@ struct QuantizerKind {
   // Of integers: zero is in the middle of their range; otherwise it has a code of its own in each range that
   // values have (quant/zero_points.h).
   bool symmetric = true;
+  // Of inputs of a weight that is not rounded: columns have factors, which a folder gives.
+  bool has_factors = false;
   bool operator==(const QuantizerKind&) const = default;
 };
 
@@ -129,6 +131,7 @@ Shape amax_shape_of(const PlannedQuantizer& quantizer);
 
 struct RuleMatches {
   std::string rule;
+  int64_t tensors = 0;  // of files that it names, fused ones and experts one by one
   int64_t matched = 0;  // quantizers (with their count) of the modules that it names
   int64_t decided = 0;  // that it decided: no later rule changed them
 };

@@ -113,7 +113,8 @@ Quantizers::Quantizers(QuantizerPlan plan, Device device, const WeightTable& tab
     if (own.planned.rounds_again()) own.second = zeros(own.planned.second_amax(), device);
     if (!part.elements.empty()) own.whole = zeros(planned.amax, {});
     if (!part.elements.empty() && has_low) own.whole_low = zeros(planned.amax, {});
-    if (planned.scales_columns() && !planned.of_input) own.columns = make_columns(part, planned, device);
+    if (planned.scales_columns() && (!planned.of_input || planned.kind.has_factors))
+      own.columns = make_columns(part, planned, device);
     own.elements = std::move(part.elements);
     all_.push_back(std::move(own));
   }
@@ -185,7 +186,7 @@ void Quantizers::set_ready() {
 BoundQuantizer::BoundQuantizer(Quantizers& all, Quantizer& own, ops::Bound<ops::FakeQuantize> kernel)
     : all_(&all), own_(&own), kernel_(kernel) {
   if (!own.planned.scales_columns()) return;
-  columns_ = own.planned.of_input ? &all.weight_beside(own)->columns : &own.columns;
+  columns_ = own.columns.exist() ? &own.columns : &all.weight_beside(own)->columns;
 }
 
 void BoundQuantizer::observe(const Tensor& x) const {

@@ -45,6 +45,7 @@ struct BuildOptions {
   layers::StateFormat format = {};
   layers::RouterOptions routers = {};
   layers::QuantizeOptions quantize = {};
+  bool quantized_as_read = false;  // `quantize` is what a quantized folder says itself (read_quantizers.h)
   // The kernels are those for `facts`, but the model lives on a device that only counts what it takes.
   bool counted = false;
   layers::ModelRanks ranks = {};  // that compute the model together

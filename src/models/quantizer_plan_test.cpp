@@ -84,6 +84,14 @@ TEST(QuantizerPlan, LaterRulesDecideAndEachIsCounted) {
   EXPECT_EQ(found.rules[1].matched, 8);
   EXPECT_EQ(found.rules[1].decided, 7);
   EXPECT_EQ(found.rules[2].matched, 2);
+  // Tensors of files: q, k, v and gate, up are fused here, and so are all experts of a layer.
+  EXPECT_EQ(found.rules[0].tensors, 14);
+  EXPECT_EQ(found.rules[1].tensors, 7);
+  EXPECT_EQ(found.rules[2].tensors, 2);
+  const QuantizerPlan mixture =
+      plan("qwen3_moe", {"FP8_DEFAULT", {{"layers.0.mlp.experts.gate_up", int8, {}}}});
+  EXPECT_EQ(mixture.rules[0].tensors, 2 * (4 + 6 * 3));
+  EXPECT_EQ(mixture.rules[1].tensors, 6 * 2);
   EXPECT_EQ(found.rules[2].decided, 2);
   EXPECT_EQ(found.find("layers.0.mlp.down.weight_quantizer"), nullptr);
   EXPECT_EQ(found.find("layers.0.mlp.gate_up.input_quantizer"), nullptr);

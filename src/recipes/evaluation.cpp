@@ -33,7 +33,7 @@ std::vector<Evaluation> evaluate(const Task& task) {
   if (rows.empty())
     fail("[data] no row of {} is kept, so there is nothing to evaluate; see temper data inspect",
          rows_of.describe());
-  setup.load_weights({}, false);
+  setup.load_weights({}, false, Rounding::kAsTheFolderSays);
   std::vector<Evaluation> all;
   for (const EvaluatedAdapter& each : task.adapters) {
     const auto adapter = each.folder.empty() ? nullptr : models::load_adapter(*setup.model, each.folder);

@@ -84,7 +84,8 @@ std::string why_not_exported(const layers::QuantizerPlan& plan, const WeightTabl
 std::string describe_rules(const layers::QuantizerPlan& plan) {
   std::vector<std::string> lines;
   for (const layers::RuleMatches& rule : plan.rules)
-    lines.push_back(fmt::format("{}: matches {} quantizers{}", rule.rule, rule.matched,
+    lines.push_back(fmt::format("{}: matches {} tensor{} with {} quantizers{}", rule.rule, rule.tensors,
+                                rule.tensors == 1 ? "" : "s", rule.matched,
                                 rule.decided == rule.matched ? ""
                                                              : fmt::format(", of which later rules decide {}",
                                                                            rule.matched - rule.decided)));

@@ -11,6 +11,7 @@
 #include "checkpoints/weights_sample.h"
 #include "collectives/device_group.h"
 #include "models/folder_config.h"
+#include "models/read_quantizers.h"
 #include "ops/resolve.h"
 #include "recipes/mesh.h"
 #include "recipes/origin.h"
@@ -195,11 +196,12 @@ models::BuildOptions own_build_options(const RunConfig& config, const HardwareFa
   return build;
 }
 
-void RunSetup::load_weights(ops::Preferences preferred, bool verbose) {
+void RunSetup::load_weights(ops::Preferences preferred, bool verbose, Rounding rounding) {
   preferred_ = std::move(preferred);
   models::BuildOptions build = build_options(config, facts, preferred_);
   build.ranks = groups->model();
-  model = models::load_model(config.model.path, build);
+  model = rounding == Rounding::kAsTheFolderSays ? models::load_as_quantized(config.model.path, build)
+                                                 : models::load_model(config.model.path, build);
   if (!config.adapters.empty()) base = checkpoints::sample_of_weights(config.model.path);
   origin = origin_of(*this);
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
@@ -219,7 +221,8 @@ void RunSetup::load_weights(ops::Preferences preferred, bool verbose) {
         "[train.router.force_balance] tokens take experts in turn, whatever the routers say: measure the "
         "speed "
         "of such a run, but do not use what it learns");
-  if (const layers::QuantizerPlan& plan = model->decoder.quantizers().plan(); !plan.empty()) {
+  if (const layers::QuantizerPlan& plan = model->decoder.quantizers().plan();
+      !plan.empty() && rounding == Rounding::kOfTheRun) {
     log_info("quantizers: " + describe_rules(plan));
     if (const std::string why = why_not_exported(plan, model->decoder.parameters().table()); !why.empty())
       log_warning(fmt::format("[quantize] 'temper export' cannot write what this run trains: {}", why));

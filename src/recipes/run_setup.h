@@ -30,6 +30,10 @@ struct DividedModel {
   std::unique_ptr<models::Model> model;
 };
 
+// What is rounded besides the weights of a quantized folder: what the run's key `quantize` says, or inputs,
+// keys and values as the folder says.
+enum class Rounding { kOfTheRun, kAsTheFolderSays };
+
 // What all that a run trains has in common, made in the order in which mistakes are cheapest: files and text
 // before weights.
 struct RunSetup {
@@ -60,7 +64,7 @@ struct RunSetup {
   int64_t cache_tokens = 0;  // that rollouts have room for at most; 0: nobody has planned any
 
   // `verbose`: says why each kernel was chosen, instead of one line.
-  void load_weights(ops::Preferences preferred, bool verbose);
+  void load_weights(ops::Preferences preferred, bool verbose, Rounding rounding = Rounding::kOfTheRun);
   // Another model of the same dtype, frozen, and divided between the ranks as the trained one is; one for all
   // that ask while one of them has it. All ranks call it.
   std::shared_ptr<const models::Model> other_model(const std::string& folder) const;

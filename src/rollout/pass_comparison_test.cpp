@@ -36,7 +36,8 @@ std::unique_ptr<models::Model> model_with(const char* type, const ops::OpsConfig
 }
 
 TEST(PassComparison, IsExactlyZeroWithBatchInvariantKernels) {
-  for (const char* type : {"qwen3", "gemma3_text", "qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_text"}) {
+  for (const char* type :
+       {"qwen3", "gemma3_text", "qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_text", "deepseek_v3"}) {
     const auto model = model_with(type, {.written = kInvariantKernels});
     if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
     constexpr int64_t kTokens = 24;
@@ -82,7 +83,7 @@ std::vector<GivenText> answers_of(const models::Model& model,
 
 // Texts of two adapters and of the model alone, in the same passes.
 TEST(PassComparison, IsExactlyZeroWithAdapters) {
-  for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next"}) {
+  for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next", "deepseek_v3"}) {
     const auto model = model_with(type, {.written = kInvariantKernels});
     if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
     LoraConfig all{.rank = 3, .alpha = 6}, some{.rank = 2, .alpha = 4, .targets = {.names = {"q_proj"}}};

@@ -38,7 +38,9 @@ class BoundLatentAttention : public layers::BoundMixer {
         rotary_(binding.kernel<ops::LatentRotary>(kLatentAttention)),
         heads_(binding.kernel<ops::LatentHeads>(kLatentAttention)),
         attention_(binding.kernel<ops::Attention>(kLatentAttention)),
-        decode_(binding.kernel<ops::LatentDecode>(kLatentAttention)) {
+        decode_(binding.kernel<ops::LatentDecode>(kLatentAttention)),
+        expands_(binding.parameters.device().type == DeviceType::kCpu &&
+                 binding.kernel<ops::Linear>("attention.kv_b")->batch_invariant) {
     if (s_.query_in > 0) query_.emplace(binding, "attention.query", false);
     if (c_.q_lora_rank > 0) q_norm_.emplace(binding, "attention.q_a_norm", config.norm_eps);
   }
@@ -55,8 +57,9 @@ class BoundLatentAttention : public layers::BoundMixer {
     const Tensor& kept = static_cast<const LatentPages&>(pages).rows();
     return output_(tape, layers::merge_heads(tape, of_batch(tape, own, pass, kept)), pass.rows);
   }
-  // One token is computed from latents, more from keys and values.
-  bool decodes_as_prompts() const override { return false; }
+  // One token is computed from latents, more from keys and values; of batches with batch-invariant kernels
+  // all.
+  bool decodes_as_prompts() const override { return expands_; }
   bool decodes_on_device() const override { return decode_->forward != nullptr; }
   bool batches_on_device() const override { return decode_->repeats; }
   std::string_view asks_host() const override {
@@ -128,10 +131,13 @@ class BoundLatentAttention : public layers::BoundMixer {
                      tape.constant(all.narrow(1, rank, c_.qk_rope_head_dim)), rows, pass);
   }
 
+  // Of a batch's sequences, in front, that are computed from latents.
+  int64_t from_latents(const layers::PagedBatch& batch) const { return expands_ ? 0 : batch.decoding; }
+
   // Those that decode, one adapter's after the other; then the others.
   Var of_batch(Tape& tape, const Projected& own, const Pass& pass, const Tensor& pages) const {
     const layers::PagedBatch& batch = *pass.batch;
-    const int64_t decoding = batch.decoding, tokens = own.q.shape()[0];
+    const int64_t decoding = from_latents(batch), tokens = own.q.shape()[0];
     const Tensor latents = primitives::concat_last(tape, own.latent, own.k_rope).value;
     std::vector<Var> results;
     std::vector<layers::AdapterRows> pieces(1, {nullptr, decoding});
@@ -162,7 +168,8 @@ class BoundLatentAttention : public layers::BoundMixer {
 
   Var of_prompts(Tape& tape, const Projected& own, const Pass& pass, const Tensor& pages) const {
     const layers::PagedBatch& batch = *pass.batch;
-    const int64_t decoding = batch.decoding, tokens = own.q.shape()[0] - decoding, rank = c_.kv_lora_rank;
+    const int64_t decoding = from_latents(batch), tokens = own.q.shape()[0] - decoding,
+                  rank = c_.kv_lora_rank;
     const ops::PagedSequences sequences = batch.sequences.part(decoding, batch.sequences.count() - decoding);
     const Tensor all = ops::read_pages(pages, sequences);
     // Whose the tokens before are, too.
@@ -210,6 +217,9 @@ class BoundLatentAttention : public layers::BoundMixer {
   ops::Bound<ops::LatentHeads> heads_;
   ops::Bound<ops::Attention> attention_;
   ops::Bound<ops::LatentDecode> decode_;
+  // Whether tokens of a batch that decode are computed as training computes them, from the keys and values of
+  // all that is kept: slower than from latents, where products have another order, but with training's bits.
+  bool expands_;
 };
 
 }  // namespace

@@ -78,6 +78,9 @@ QuantizeOptions asymmetric() {
            {"layers.*.attention.output", whole, whole},
            {"layers.*.mlp.experts.*", blocks, whole}}};
 }
+QuantizeOptions narrow_blocks() {
+  return {"", {{"layers.*", QuantizerKind{"nvfp4"}, QuantizerKind{"nvfp4"}}}};
+}
 QuantizeOptions shared_by_experts() {
   QuantizeOptions options = fp8();
   options.per_expert = false;
@@ -317,6 +320,8 @@ TEST(QuantizerMeshes, WhatIsSavedOnOneMeshIsReadOnEveryOther) {
   std::vector<Mesh> meshes{{}, {.expert = 2}, {.expert = 8}, {.tensor = 2}};
   meshes.insert(meshes.end(), std::begin(kMeshes), std::end(kMeshes));
   for (const auto& [saved, options] : {std::pair{Mesh{.expert = 4}, channels()},
+                                       {Mesh{.tensor = 4}, fp8()},
+                                       {Mesh{.shard = 2, .tensor = 2}, narrow_blocks()},
                                        {Mesh{.tensor = 2, .expert = 2}, smoothed()},
                                        {Mesh{.tensor = 2, .expert = 2}, asymmetric()},
                                        {Mesh{.tensor = 4}, rounded_twice()}}) {

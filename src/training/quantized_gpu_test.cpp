@@ -99,8 +99,23 @@ TEST(QuantizedTraining, AGpusGraphsReplayTheSameSteps) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   const HardwareFacts gpu = detect_hardware("cuda");
   for (const Formats& formats : kFormats) {
-    if (std::string_view(formats.type) != "qwen3") continue;
+    if (std::string_view(formats.type) == "qwen3_moe") continue;
     SCOPED_TRACE(formats.weights.format);
+    GpuRun plain(formats, gpu, CudaGraph::kOff), captured(formats, gpu, CudaGraph::kOn);
+    for (int step = 0; step < 20; ++step)
+      EXPECT_EQ(captured.trainer->step(kRows, 1e-3).loss, plain.trainer->step(kRows, 1e-3).loss) << step;
+    EXPECT_GT(captured.trainer->graphs().replays, 10);
+  }
+}
+
+// Of a mixture, too: amax of experts' inputs are found where they are, and no expert is a launch of its own
+// that depends on the rows it gets. (Formats with zero points take ops whose rows the host counts.)
+TEST(QuantizedTraining, AGpusGraphsReplayTheSameStepsOfAMixture) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const HardwareFacts gpu = detect_hardware("cuda");
+  for (const Formats& formats : kFormats) {
+    if (std::string_view(formats.type) != "qwen3_moe" || !formats.weights.symmetric) continue;
+    SCOPED_TRACE(fmt::format("{} {}", formats.weights.format, formats.of_experts));
     GpuRun plain(formats, gpu, CudaGraph::kOff), captured(formats, gpu, CudaGraph::kOn);
     for (int step = 0; step < 20; ++step)
       EXPECT_EQ(captured.trainer->step(kRows, 1e-3).loss, plain.trainer->step(kRows, 1e-3).loss) << step;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/files.h"
+#include "base/trace.h"
 #include "models/adapter.h"
 #include "quant/number_format.h"
 #include "tests/support/adapted_stream.h"
@@ -273,6 +274,27 @@ TEST(QuantizedTraining, AdaptersReadInputsAsTheyAre) {
 
 QuantizeOptions inputs_of_experts(const QuantizerKind& inputs, bool per_expert = true) {
   return {"", {{"layers.*.mlp.experts.*", QuantizerKind{}, inputs}}, per_expert};
+}
+
+// However many experts a weight has, rounding them is one call of the kernel (on a GPU one launch, which
+// backends/cuda/launches_test.cpp counts).
+TEST(QuantizedTraining, AllExpertsOfAWeightAreOneCall) {
+  const auto calls = [](int64_t experts, bool per_expert) {
+    QuantizedRun run({.type = "qwen3_moe",
+                      .quantize = {"", {{"layers.*.mlp.experts.*", QuantizerKind{"fp8"}, {}}}, per_expert},
+                      .sizes = {{"num_experts", Json(experts)}}});
+    run.calibrate();
+    trace::start();
+    run.trainer.evaluate(kQuantizedRows);
+    int64_t count = 0;
+    for (const trace::Event& event : trace::stop()) count += event.name == ops::FakeQuantize::kName ? 1 : 0;
+    return count;
+  };
+  const int64_t few = calls(2, true);
+  EXPECT_EQ(few % 4, 0) << "two weights in each of two layers";
+  EXPECT_GT(few, 0);
+  EXPECT_EQ(calls(32, true), few);
+  EXPECT_EQ(calls(32, false), few);
 }
 
 // Without rounding the experts compute what they compute as one op.

@@ -16,7 +16,7 @@ namespace {
 
 using ops::FakeQuantize;
 
-constexpr Device kGpu{DeviceType::kCuda, 0};
+constexpr Device kCountedGpu{DeviceType::kCuda, 0};
 
 int64_t kernels_in(cudaGraph_t graph) {
   size_t count = 0;
@@ -30,11 +30,11 @@ int64_t kernels_in(cudaGraph_t graph) {
 }
 
 template <class F>
-int64_t launches_of(const F& work) {
+int64_t kernel_launches_of(const F& work) {
   work();  // what is found or allocated once
-  Arena arena(kGpu);
+  Arena arena(kCountedGpu);
   const Arena::Scope scope(arena);
-  const cudaStream_t stream = device::stream(kGpu);
+  const cudaStream_t stream = device::stream(kCountedGpu);
   EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), cudaSuccess);
   work();
   cudaGraph_t graph = nullptr;
@@ -53,11 +53,11 @@ TEST(CudaLaunches, AllExpertsAreOne) {
     const ops::BoundOps bound = op_testing::bind_kernel<FakeQuantize>("cuda", {DType::kBF16, format}, gpu);
     for (const int64_t experts : {2, 64})
       for (const int64_t amax_of : {int64_t{1}, experts}) {
-        const Tensor x = Tensor::zeros({experts, 64, 128}, DType::kBF16).on(kGpu);
+        const Tensor x = Tensor::zeros({experts, 64, 128}, DType::kBF16).on(kCountedGpu);
         const Tensor amax =
             Tensor::from(std::vector<float>(static_cast<size_t>(amax_of), 1.5f), {amax_of, 1, 1});
-        const Tensor there = amax.on(kGpu);
-        EXPECT_EQ(launches_of([&] {
+        const Tensor there = amax.on(kCountedGpu);
+        EXPECT_EQ(kernel_launches_of([&] {
                     Tape tape(false);
                     ops::fake_quantize(tape, bound, tape.constant(x), there, format, true);
                   }),

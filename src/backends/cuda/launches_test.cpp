@@ -55,7 +55,7 @@ TEST(CudaLaunches, AllExpertsAreOne) {
       for (const int64_t amax_of : {int64_t{1}, experts}) {
         const Tensor x = Tensor::zeros({experts, 64, 128}, DType::kBF16).on(kCountedGpu);
         const Tensor amax =
-            Tensor::from(std::vector<float>(static_cast<size_t>(amax_of), 1.5f), {amax_of, 1, 1});
+            Tensor::from<float>(std::vector<float>(static_cast<size_t>(amax_of), 1.5f), {amax_of, 1, 1});
         const Tensor there = amax.on(kCountedGpu);
         EXPECT_EQ(kernel_launches_of([&] {
                     Tape tape(false);

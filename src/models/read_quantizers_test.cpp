@@ -47,6 +47,13 @@ std::unique_ptr<Model> calibrated(const QuantizeOptions& options, const char* ty
   return model;
 }
 
+// With the kernels of the model that was trained.
+BuildOptions eager() {
+  BuildOptions options;
+  options.ops = ops::all_eager();
+  return options;
+}
+
 // From what was trained, relative to the largest logit.
 struct Distances {
   double whole, weights;  // of the folder with what passes rounded, and of its weights alone
@@ -57,8 +64,8 @@ Distances distances_of(const QuantizeOptions& options, ExportForm form, const ch
   const TemporaryDirectory out;
   export_model(*model, out / "m", "", form);
   const auto trained = logits_of(*model);
-  return {distance(trained, logits_of(*load_as_quantized(out / "m", {}))),
-          distance(trained, logits_of(*load_model(out / "m", {})))};
+  return {distance(trained, logits_of(*load_as_quantized(out / "m", eager()))),
+          distance(trained, logits_of(*load_model(out / "m", eager())))};
 }
 
 struct Case {
@@ -113,7 +120,7 @@ TEST(ReadQuantizers, WhatIsNotRoundedStaysAsItIs) {
   }
   const TemporaryDirectory out;
   const auto read = [&](const std::string& folder) {
-    return load_as_quantized(folder, {})->decoder.quantizers().plan().quantizers.size();
+    return load_as_quantized(folder, eager())->decoder.quantizers().plan().quantizers.size();
   };
   export_model(*calibrated({"FP8_DEFAULT"}, "qwen3"), out / "all", "");
   EXPECT_EQ(read(out / "all"), 4u);
@@ -131,7 +138,7 @@ TEST(ReadQuantizers, WhatIsFusedHasOneFormat) {
   quantization.set("config_groups", groups);
   config.set("quantization_config", quantization);
   write_file(out / "m/config.json", config.dump());
-  EXPECT_EQ(error_of([&] { load_as_quantized(out / "m", {}); }),
+  EXPECT_EQ(error_of([&] { load_as_quantized(out / "m", eager()); }),
             fmt::format("[{}] the inputs of 'model.layers.0.self_attn.q_proj.weight' and "
                         "'model.layers.0.self_attn.k_proj.weight' are rounded in different ways, but are one "
                         "input of one module here; give all of them one format",

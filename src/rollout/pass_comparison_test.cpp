@@ -35,6 +35,14 @@ std::unique_ptr<models::Model> model_with(const char* type, const ops::OpsConfig
   return invariant ? std::move(model) : nullptr;
 }
 
+// Latent attention expands all that is kept, for each pass anew: these ops have rows of other tokens, too,
+// and show in what reads them.
+void expect_compared(const PassDifference& found, std::string_view type) {
+  const std::set<std::string> expansions{"linear", "lora_linear", "latent_heads"};
+  for (const std::string& op : found.not_compared)
+    EXPECT_TRUE(type == "deepseek_v3" && expansions.contains(op)) << type << " " << op;
+}
+
 TEST(PassComparison, IsExactlyZeroWithBatchInvariantKernels) {
   for (const char* type :
        {"qwen3", "gemma3_text", "qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_text", "deepseek_v3"}) {
@@ -52,7 +60,7 @@ TEST(PassComparison, IsExactlyZeroWithBatchInvariantKernels) {
         EXPECT_EQ(found.found > 0, warm);
         EXPECT_EQ(found.different_tokens, 0);
         EXPECT_EQ(found.first_op, "") << type << " " << found.first_op_place;
-        EXPECT_TRUE(found.not_compared.empty()) << type << " " << found.not_compared.front();
+        expect_compared(found, type);
         EXPECT_EQ(found.tokens, kTokens * std::max<int64_t>(3, batch) * (warm ? 2 : 1));
         EXPECT_GT(comparison.seconds_per_pass(batch), 0);
       }
@@ -98,7 +106,7 @@ TEST(PassComparison, IsExactlyZeroWithAdapters) {
       for (const bool warm : {false, true}) {
         const PassDifference found = comparison.compare(batch, warm);
         EXPECT_TRUE(found.none()) << type << " " << batch << ": " << verdict_of(found, batch);
-        EXPECT_TRUE(found.not_compared.empty()) << type << " " << found.not_compared.front();
+        expect_compared(found, type);
         EXPECT_EQ(found.different_tokens, 0);
       }
   }

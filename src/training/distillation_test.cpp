@@ -42,16 +42,20 @@ std::unique_ptr<models::Model> teacher_model() {
 
 struct Bench {
   explicit Bench(const losses::Distillation& loss, const TrainerOptions& options = {},
-                 const TinyModel& tiny = student_of(), collectives::Group& ranks = collectives::alone())
+                 const TinyModel& tiny = student_of(), collectives::Group& ranks = collectives::alone(),
+                 bool watches_logits = false)
       : teacher(teacher_model()),
         model(tiny_model(tiny)),
         optimizer(model->decoder.parameters(), model->decoder.ops(), {}),
-        trainer(model->decoder, optimizer, options,
-                std::make_shared<Distill>(model->decoder, teacher->decoder, loss, options.micro_batch_tokens),
-                ranks) {}
+        objective(
+            std::make_shared<Distill>(model->decoder, teacher->decoder, loss, options.micro_batch_tokens)),
+        trainer(model->decoder, optimizer, options, objective, ranks) {
+    if (watches_logits) objective->watch_logits();
+  }
   Doubles gradients() const { return gradients_of(model->decoder.parameters()); }
   std::unique_ptr<models::Model> teacher, model;
   optimizers::AdamW optimizer;
+  std::shared_ptr<Distill> objective;
   Trainer trainer;
 };
 
@@ -216,13 +220,15 @@ TEST(Distill, OfSeveralRanksIsThatOfOne) {
 
 // Of all target tokens, whatever the passes and ranks, before the temperature divides them.
 TEST(Distill, LogitsOfBothModelsAreToldOnEveryRank) {
-  const auto watched = [](const std::vector<PackedRow>& rows, collectives::Group& ranks) {
-    const auto teacher = teacher_model(), model = tiny_model(student_of());
-    optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {});
-    const auto objective = std::make_shared<Distill>(model->decoder, teacher->decoder, kLoss, 16);
-    objective->watch_logits();
-    Trainer trainer(model->decoder, optimizer, {.micro_batch_tokens = 16}, objective, ranks);
-    return *trainer.step(rows, 0).distillation;
+  std::mutex mutex;
+  const auto watched = [&](const std::vector<PackedRow>& rows, collectives::Group& ranks) {
+    std::unique_ptr<Bench> bench;
+    {
+      const std::lock_guard lock(mutex);
+      bench =
+          std::make_unique<Bench>(kLoss, TrainerOptions{.micro_batch_tokens = 16}, student_of(), ranks, true);
+    }
+    return *bench->trainer.step(rows, 0).distillation;
   };
   Doubles own, theirs;
   const auto teacher = teacher_model(), model = tiny_model(student_of());
@@ -251,7 +257,6 @@ TEST(Distill, LogitsOfBothModelsAreToldOnEveryRank) {
   const DistillationResult alone = watched(kRows, collectives::alone());
   expect(alone.student_logits, own);
   expect(alone.teacher_logits, theirs);
-  std::mutex mutex;
   collectives::launch("threads", {.ranks = 2}, [&](collectives::Group& ranks) {
     const DistillationResult found =
         watched(ranks.rank() == 0 ? std::vector{kRows[0], kRows[1]} : std::vector{kRows[2]}, ranks);

@@ -1,12 +1,3 @@
-// Speed of generation, one sequence: prompts of random tokens, or those of a file of int32 one after the
-// other.
-//   temper_bench_decode [SHAPE | FOLDER] [--device D] [--dtype T] [--prompt N] [--tokens FILE] [--new N]
-//                       [--runs N] [--threads N] [--temperature T] [--top-k N] [--top-p P] [--eager FIELD]
-//                       [--base-dtype float8_e4m3fn]
-// Prints one line of JSON, of the run with the median decoding speed; the ids are those of the last run.
-// `gb_per_second` counts the weights (of experts those that are chosen) and the part of the cache that a
-// token reads, once each; `of_peak` is its share of the speed of a copy, measured on the same device at the
-// end of the run.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -19,6 +10,18 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(Speed of generation, one sequence: prompts of random tokens, or those of a file of int32 one after the
+other.
+  temper_bench_decode [SHAPE | FOLDER] [--device D] [--dtype T] [--prompt N] [--tokens FILE] [--new N]
+                      [--runs N] [--threads N] [--temperature T] [--top-k N] [--top-p P] [--eager FIELD]
+                      [--base-dtype float8_e4m3fn]
+Prints one line of JSON, of the run with the median decoding speed; the ids are those of the last run.
+`gb_per_second` counts the weights (of experts those that are chosen) and the part of the cache that a
+token reads, once each; `of_peak` is its share of the speed of a copy, measured on the same device at the
+end of the run.
+)";
 
 struct Options {
   std::string model = "qwen3-0.6b", device = "cpu", tokens;
@@ -140,5 +143,5 @@ int main_checked(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_decode", temper::main_checked, argc, argv);
+  return temper::run_benchmark("temper_bench_decode", temper::kUsage, temper::main_checked, argc, argv);
 }

@@ -1,14 +1,3 @@
-// What hybrids of attention and the gated delta rule promise, each as two sides that take turns.
-//   temper_bench_hybrid decode  [--short N] [--long N] [--new N]
-//   temper_bench_hybrid packing [--documents N] [--length N]
-//                               [--device D] [--dtype T] [--hidden N] [--layers N] [--runs N] [--threads N]
-// `decode`: a token's step after --short and after --long tokens, in a model whose layers all have the delta
-// rule, so that nothing in it should depend on the length. `packing`: a training step of the same documents,
-// of --length / 4 to --length tokens, packed in rows of --length and each in a row of its own that is padded
-// to --length; three layers of the delta rule to one of attention. Prints one line of JSON: medians, the
-// ratio of their times, that of processor times, which what else a machine does disturbs less (with
-// OMP_WAIT_POLICY=passive), and for packing the ratio of tokens. The exit code is 1 when packed and padded
-// losses differ by more than roundings.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -27,6 +16,20 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(What hybrids of attention and the gated delta rule promise, each as two sides that take turns.
+  temper_bench_hybrid decode  [--short N] [--long N] [--new N]
+  temper_bench_hybrid packing [--documents N] [--length N]
+                              [--device D] [--dtype T] [--hidden N] [--layers N] [--runs N] [--threads N]
+`decode`: a token's step after --short and after --long tokens, in a model whose layers all have the delta
+rule, so that nothing in it should depend on the length. `packing`: a training step of the same documents,
+of --length / 4 to --length tokens, packed in rows of --length and each in a row of its own that is padded
+to --length; three layers of the delta rule to one of attention. Prints one line of JSON: medians, the
+ratio of their times, that of processor times, which what else a machine does disturbs less (with
+OMP_WAIT_POLICY=passive), and for packing the ratio of tokens. The exit code is 1 when packed and padded
+losses differ by more than roundings.
+)";
 
 struct Options {
   std::string measurement = "decode", device = "cpu";
@@ -253,5 +256,5 @@ int run(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_hybrid", temper::run, argc, argv);
+  return temper::run_benchmark("temper_bench_hybrid", temper::kUsage, temper::run, argc, argv);
 }

@@ -1,8 +1,3 @@
-// Speed of every kernel of every op, from the demo's sizes to those of an 8B model, on the CPU or a GPU,
-// beside what the same machine reaches in the same run: products of large matrices and a copy.
-//   temper_bench_ops [--device cuda] [--benchmark_filter=linear/cublaslt/bfloat16]
-//                    [--benchmark_out=FILE --benchmark_out_format=json]
-// On a GPU a time is that of several runs in a row, waited for at their end.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -14,6 +9,14 @@
 
 namespace temper::bench {
 namespace {
+
+constexpr const char* kUsage =
+    R"(Speed of every kernel of every op, from the demo's sizes to those of an 8B model, on the CPU or a GPU,
+beside what the same machine reaches in the same run: products of large matrices and a copy.
+  temper_bench_ops [--device cuda] [--benchmark_filter=linear/cublaslt/bfloat16]
+                   [--benchmark_out=FILE --benchmark_out_format=json]
+On a GPU a time is that of several runs in a row, waited for at their end.
+)";
 
 // One line each that fits a terminal; the library's own table is wider than that.
 class Table : public benchmark::BenchmarkReporter {
@@ -70,5 +73,5 @@ int run(int argc, char** argv) {
 }  // namespace temper::bench
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_ops", temper::bench::run, argc, argv);
+  return temper::run_benchmark("temper_bench_ops", temper::bench::kUsage, temper::bench::run, argc, argv);
 }

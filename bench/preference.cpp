@@ -1,9 +1,3 @@
-// Speed of preference learning with one computation of a pair's prompt and with two, of an adapter of rank 16
-// that is compared with its base (DPO), on random tokens and weights.
-//   temper_bench_preference [SHAPE | FOLDER] [--device cuda] [--dtype bfloat16] [--prompt N] [--answer N]
-//                           [--pairs N] [--pairs-at-once N] [--steps N] [--checkpointing full]
-// Both are counted in tokens of prompts and answers as they stand in two rows, and take turns step by step;
-// the exit code is 1 when their last losses differ by more than roundings.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -22,6 +16,15 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(Speed of preference learning with one computation of a pair's prompt and with two, of an adapter of rank 16
+that is compared with its base (DPO), on random tokens and weights.
+  temper_bench_preference [SHAPE | FOLDER] [--device cuda] [--dtype bfloat16] [--prompt N] [--answer N]
+                          [--pairs N] [--pairs-at-once N] [--steps N] [--checkpointing full]
+Both are counted in tokens of prompts and answers as they stand in two rows, and take turns step by step;
+the exit code is 1 when their last losses differ by more than roundings.
+)";
 
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none";
@@ -163,5 +166,5 @@ int run(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_preference", temper::run, argc, argv);
+  return temper::run_benchmark("temper_bench_preference", temper::kUsage, temper::run, argc, argv);
 }

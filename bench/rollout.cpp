@@ -1,13 +1,3 @@
-// Speed of rollouts: many requests of random tokens at once, each with as many new tokens as it is asked for.
-//   temper_bench_rollout [SHAPE | FOLDER] --job FILE [--device D] [--dtype T] [--running N] [--chunk N]
-//   [--page N]
-//                        [--runs N] [--threads N] [--temperature T] [--top-p P]
-//                        [--kernels usual | batch-invariant]
-// A line of FILE is a request: the tokens of its prompt, and of its answer (bench/gpu/rollout_job.py prints
-// the job that nano-vLLM's benchmark runs). Prints one line of JSON, of the run with the median speed.
-// `floor_tokens_per_second` counts what must be read of memory: all weights in each pass with a token of an
-// answer, and keys and values of all tokens that it sees, at the speed of a copy, measured on the same device
-// at the end.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -21,6 +11,18 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(Speed of rollouts: many requests of random tokens at once, each with as many new tokens as it is asked for.
+  temper_bench_rollout [SHAPE | FOLDER] --job FILE [--device D] [--dtype T] [--running N] [--chunk N]
+                       [--page N] [--runs N] [--threads N] [--temperature T] [--top-p P]
+                       [--kernels usual | batch-invariant]
+A line of FILE is a request: the tokens of its prompt, and of its answer (bench/gpu/rollout_job.py prints
+the job that nano-vLLM's benchmark runs). Prints one line of JSON, of the run with the median speed.
+`floor_tokens_per_second` counts what must be read of memory: all weights in each pass with a token of an
+answer, and keys and values of all tokens that it sees, at the speed of a copy, measured on the same device
+at the end.
+)";
 
 struct Job {
   int64_t prompt = 0, answer = 0;
@@ -161,5 +163,5 @@ int main_checked(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_rollout", temper::main_checked, argc, argv);
+  return temper::run_benchmark("temper_bench_rollout", temper::kUsage, temper::main_checked, argc, argv);
 }

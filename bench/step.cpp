@@ -1,14 +1,3 @@
-// What a training step costs beside its kernels: everything that a host does until it has asked for one.
-//   temper_bench_step [SHAPE | FOLDER] [--hardware NAME | --device D] [--dtype T] [--rows N] [--length N]
-//                     [--micro-batches N] [--steps N] [--threads N] [--checkpointing none|selective|full]
-// --hardware names hardware that need not be here (cuda-sm90; `temper ops --hardware` lists them): the model
-// lives on a device that only counts, with the kernels that are chosen there, so no kernel runs and none is
-// launched. On a GPU (--device cuda) steps are not captured in graphs, each begins when the device is idle,
-// and its time ends when the last kernel has been asked for. On a CPU, the default, it is the whole step:
-// with few tokens (--length 8) mostly what surrounds kernels.
-// Prints one line of JSON, in microseconds: the median and the least time of a step (`wall_us`), and the
-// processor time of all threads (`cpu_us`), which what else a machine does disturbs less.
-
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -24,6 +13,19 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(What a training step costs beside its kernels: everything that a host does until it has asked for one.
+  temper_bench_step [SHAPE | FOLDER] [--hardware NAME | --device D] [--dtype T] [--rows N] [--length N]
+                    [--micro-batches N] [--steps N] [--threads N] [--checkpointing none|selective|full]
+--hardware names hardware that need not be here (cuda-sm90; `temper ops --hardware` lists them): the model
+lives on a device that only counts, with the kernels that are chosen there, so no kernel runs and none is
+launched. On a GPU (--device cuda) steps are not captured in graphs, each begins when the device is idle,
+and its time ends when the last kernel has been asked for. On a CPU, the default, it is the whole step:
+with few tokens (--length 8) mostly what surrounds kernels.
+Prints one line of JSON, in microseconds: the median and the least time of a step (`wall_us`), and the
+processor time of all threads (`cpu_us`), which what else a machine does disturbs less.
+)";
 
 struct Options {
   std::string model = "demo", device = "cpu", hardware, checkpointing = "none";
@@ -119,5 +121,5 @@ int main_checked(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_step", temper::main_checked, argc, argv);
+  return temper::run_benchmark("temper_bench_step", temper::kUsage, temper::main_checked, argc, argv);
 }

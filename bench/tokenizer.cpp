@@ -1,9 +1,3 @@
-// Speed of a tokenizer, one line of JSON for each file and number of threads.
-//   temper_bench_tokenizer [TOKENIZER_FOLDER FILE...] [--threads N] [--repeats N] [--ids FOLDER]
-// Without arguments: the tokenizers of tests/goldens and texts made here. Documents are stretches of a file
-// of 16 KiB and the rest of the line. MB/s are 10^6 bytes of UTF-8 per second of the CPU time of the slowest
-// thread; every repeat starts with new threads, so with empty caches, and the best counts. --ids writes the
-// ids for tokenizers_compare.py.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,20 +6,29 @@
 #include <limits>
 #include <thread>
 
-#include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "bench/arguments.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper {
 namespace {
 
+constexpr const char* kUsage =
+    R"(Speed of a tokenizer, one line of JSON for each file and number of threads.
+  temper_bench_tokenizer [TOKENIZER_FOLDER FILE...] [--threads N] [--repeats N] [--ids FOLDER]
+Without arguments: the tokenizers of tests/goldens and texts made here. Documents are stretches of a file
+of 16 KiB and the rest of the line. MB/s are 10^6 bytes of UTF-8 per second of the CPU time of the slowest
+thread; every repeat starts with new threads, so with empty caches, and the best counts. --ids writes the
+ids for tokenizers_compare.py.
+)";
+
 using tokenizers::Tokenizer;
 
 struct Options {
   std::vector<std::string> names;  // the tokenizer, then files
-  int threads = 2, repeats = 7;
+  int64_t threads = 2, repeats = 7;
   std::string ids_folder;
 };
 
@@ -51,9 +54,9 @@ std::vector<std::string_view> documents_of(std::string_view text) {
 }
 
 // The best CPU time of the slowest thread; `work` is called with each of [0, count) once per repeat.
-double measure(size_t count, int num_threads, int repeats, const std::function<void(size_t)>& work) {
+double measure(size_t count, int64_t num_threads, int64_t repeats, const std::function<void(size_t)>& work) {
   double best = std::numeric_limits<double>::infinity();
-  for (int repeat = 0; repeat < repeats; ++repeat) {
+  for (int64_t repeat = 0; repeat < repeats; ++repeat) {
     std::vector<double> spent(static_cast<size_t>(num_threads));
     std::vector<std::thread> threads;
     for (size_t t = 0; t < spent.size(); ++t)
@@ -68,7 +71,7 @@ double measure(size_t count, int num_threads, int repeats, const std::function<v
   return best;
 }
 
-void run(const Tokenizer& tokenizer, const std::string& name, const Text& text, int threads,
+void run(const Tokenizer& tokenizer, const std::string& name, const Text& text, int64_t threads,
          const Options& options) {
   const auto documents = documents_of(text.bytes);
   std::vector<std::vector<int32_t>> ids(documents.size());
@@ -101,7 +104,8 @@ void run_all(const std::string& folder, const std::vector<Text>& texts, const Op
   fmt::print("{{\"tokenizer\": \"{}\", \"vocabulary\": {}, \"load_s\": {:.3f}}}\n", name,
              tokenizer.vocab_size(), thread_seconds() - start);
   for (const Text& text : texts)
-    for (int threads = 1; threads <= options.threads; threads += std::max(1, options.threads - 1))
+    for (int64_t threads = 1; threads <= options.threads;
+         threads += std::max<int64_t>(1, options.threads - 1))
       run(tokenizer, name, text, threads, options);
 }
 
@@ -125,48 +129,33 @@ std::vector<Text> made_texts() {
                              "return ", "// why\n", "for (", "{\n", "}\n\n", "vector<float> "})};
 }
 
-Options parse(int count, char** arguments) {
+Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < count; ++i) {
-    const std::string argument = arguments[i];
-    if (!argument.starts_with("--")) {
-      options.names.push_back(argument);
-      continue;
-    }
-    if (i + 1 == count) fail("[bench] {} needs a value", argument);
-    const std::string value = arguments[++i];
-    if (argument == "--threads")
-      options.threads = std::stoi(value);
-    else if (argument == "--repeats")
-      options.repeats = std::stoi(value);
-    else if (argument == "--ids")
-      options.ids_folder = value;
-    else
-      fail("[bench] unknown option {}; there are --threads, --repeats, --ids", argument);
-  }
+  BenchArguments arguments(argc, argv, options.names);
+  while (arguments.next())
+    if (!(arguments.take("--threads", options.threads) || arguments.take("--repeats", options.repeats) ||
+          arguments.take("--ids", options.ids_folder)))
+      arguments.refuse();
   return options;
 }
 
-void start(const Options& options) {
+int start(int argc, char** argv) {
+  const Options options = parse(argc, argv);
   if (options.names.empty()) {
     for (const char* name : {"tokenizer_qwen", "tokenizer_llama3"})
       run_all(join_path(TEMPER_SOURCE_DIR "/tests/goldens", name), made_texts(), options);
-    return;
+    return 0;
   }
   std::vector<Text> texts;
   for (size_t i = 1; i < options.names.size(); ++i)
     texts.push_back({file_name(options.names[i]), read_file(options.names[i])});
   run_all(options.names[0], texts, options);
+  return 0;
 }
 
 }  // namespace
 }  // namespace temper
 
-int main(int count, char** arguments) {
-  try {
-    temper::start(temper::parse(count, arguments));
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 2;
-  }
+int main(int argc, char** argv) {
+  return temper::run_benchmark("temper_bench_tokenizer", temper::kUsage, temper::start, argc, argv);
 }

@@ -1,28 +1,3 @@
-// Training speed of one model on rows of tokens: a whole step, from rows to updated parameters.
-//   temper_bench_train [SHAPE | FOLDER] [--device D] [--dtype T] [--rows N] [--length N] [--documents N]
-//                      [--micro-batches N] [--steps N] [--lr R] [--threads N] [--checkpointing
-//                      none|selective|full]
-//                      [--attention KERNEL] [--float32-state] [--balanced]
-//                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
-//                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn|nf4|nf4_double]
-//                      [--pin] [--profile]
-//                      [--shard [--shard-level 1|2|3]] [--tensor N] [--expert N]
-//                      [--quantize PRESET [--expert-inputs]]
-// A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
-// Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
-// float32 ones; --documents packs a row of so many documents of uneven lengths; --balanced gives tokens their
-// experts in turn (train.router.force_balance). Tokens are random, or int32 of a file, step after step, or
-// --data's dialogues, which a folder's tokenizer encodes and which are packed as `temper train` does;
-// --write-documents says what they are. With adapters the model is frozen, and each of them (LoRA on all
-// linears) learns from its share of the rows; --adapter is one of PEFT's folders. Prints one line of JSON;
-// memory is the process's on a CPU, the device pool's on a GPU, and `of_peak` the share of a large product's
-// speed on the same machine. --layers changes a shape, --base-dtype keeps the frozen model's linears in 8
-// or 4 bits, --pin pins threads to cores,
-// --profile adds a table of where time goes, by op. Started by mpirun, each rank has a GPU and rows of its
-// own, with --shard a part of the optimizer's state; --tensor ranks divide each layer and have the same rows,
-// --expert ranks divide a mixture's experts. --quantize trains for the formats of a preset (inputs of experts
-// stay as they are without --expert-inputs), calibrated by the first rows. Speeds are those of all ranks
-// together.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -49,6 +24,31 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(Training speed of one model on rows of tokens: a whole step, from rows to updated parameters.
+  temper_bench_train [SHAPE | FOLDER] [--device D] [--dtype T] [--rows N] [--length N] [--documents N]
+                     [--micro-batches N] [--steps N] [--lr R] [--threads N] [--pin] [--profile]
+                     [--checkpointing none|selective|full] [--attention KERNEL] [--float32-state] [--balanced]
+                     [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
+                     [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn|nf4|nf4_double]
+                     [--shard [--shard-level 1|2|3]] [--tensor N] [--expert N]
+                     [--quantize PRESET [--expert-inputs]]
+A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
+Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
+float32 ones; --documents packs a row of so many documents of uneven lengths; --balanced gives tokens their
+experts in turn (train.router.force_balance). Tokens are random, or int32 of a file, step after step, or
+--data's dialogues, which a folder's tokenizer encodes and which are packed as `temper train` does;
+--write-documents says what they are. With adapters the model is frozen, and each of them (LoRA on all
+linears) learns from its share of the rows; --adapter is one of PEFT's folders. Prints one line of JSON;
+memory is the process's on a CPU, the device pool's on a GPU, and `of_peak` the share of a large product's
+speed on the same machine. --layers changes a shape, --base-dtype keeps the frozen model's linears in 8
+or 4 bits, --pin pins threads to cores, --profile adds a table of where time goes, by op.
+Started by mpirun, each rank has a GPU and rows of its own, with --shard a part of the optimizer's state; --tensor ranks divide each layer and have the same rows,
+--expert ranks divide a mixture's experts. --quantize trains for the formats of a preset (inputs of experts
+stay as they are without --expert-inputs), calibrated by the first rows. Speeds are those of all ranks
+together.
+)";
 
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens, data,
@@ -314,5 +314,5 @@ int main_checked(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_train", temper::main_checked, argc, argv);
+  return temper::run_benchmark("temper_bench_train", temper::kUsage, temper::main_checked, argc, argv);
 }

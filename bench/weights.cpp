@@ -1,11 +1,3 @@
-// Time of sending a model's weights to a second process, which this one starts (docs/weight_exchange.md).
-//   temper_bench_weights [SHAPE] [--device D] [--dtype T] [--memory host|device] [--loading staged|direct]
-//                        [--chunk-mib N] [--runs N] [--threads N] [--check] [--tensor N] [--expert N]
-// Prints one line of JSON for each side. `seconds` are those of each run, from begin to the answer to finish;
-// the first has to get memory. `--check` compares a hash of every parameter afterwards. No pass runs
-// meanwhile. Started by mpirun, the ranks of a divided model, each on a GPU of its own, send what they own
-// one after the other to one process on the first rank's GPU; without --tensor and --expert they are
-// replicas, of which the first sends all.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +24,17 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(Time of sending a model's weights to a second process, which this one starts (docs/weight_exchange.md).
+  temper_bench_weights [SHAPE] [--device D] [--dtype T] [--memory host|device] [--loading staged|direct]
+                       [--chunk-mib N] [--runs N] [--threads N] [--check] [--tensor N] [--expert N]
+Prints one line of JSON for each side. `seconds` are those of each run, from begin to the answer to finish;
+the first has to get memory. `--check` compares a hash of every parameter afterwards. No pass runs
+meanwhile. Started by mpirun, the ranks of a divided model, each on a GPU of its own, send what they own
+one after the other to one process on the first rank's GPU; without --tensor and --expert they are
+replicas, of which the first sends all.
+)";
 
 struct Options {
   std::string shape = "qwen3-8b", device = "cpu", memory, loading = "staged", receive;
@@ -228,5 +231,5 @@ int run(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_weights", temper::run, argc, argv);
+  return temper::run_benchmark("temper_bench_weights", temper::kUsage, temper::run, argc, argv);
 }

@@ -1,7 +1,3 @@
-// The speed of collectives between GPUs at the sizes of expert parallelism and of shared states: bytes that
-// leave a GPU for others over the time, medians on the slowest rank.
-//   mpirun --bind-to none -n N temper_bench_collectives [--width N]
-// bench/gpu/collectives_torch.py measures NCCL through PyTorch with the same sizes.
 #include <cstdio>
 
 #include "bench/arguments.h"
@@ -13,6 +9,13 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(The speed of collectives between GPUs at the sizes of expert parallelism and of shared states: bytes that
+leave a GPU for others over the time, medians on the slowest rank.
+  mpirun --bind-to none -n N temper_bench_collectives [--width N]
+bench/gpu/collectives_torch.py measures NCCL through PyTorch with the same sizes.
+)";
 
 constexpr int64_t kTokens[] = {1024, 4096, 16384, 65536};  // rows of a rank
 
@@ -63,5 +66,5 @@ int run(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_collectives", temper::run, argc, argv);
+  return temper::run_benchmark("temper_bench_collectives", temper::kUsage, temper::run, argc, argv);
 }

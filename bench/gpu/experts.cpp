@@ -1,7 +1,3 @@
-// Experts of a mixture on a GPU of compute capability 9.0: the speed of each product, of the sums and of
-// whole passes, under several loads. bfloat16; timing.h says how times are taken.
-// An adapter of rank R on all three products is timed beside them.
-//   temper_bench_experts [--tokens N] [--hidden N] [--width N] [--experts N] [--top-k N] [--rank R]
 #include <cmath>
 #include <numeric>
 
@@ -15,6 +11,13 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(Experts of a mixture on a GPU of compute capability 9.0: the speed of each product, of the sums and of
+whole passes, under several loads. bfloat16; timing.h says how times are taken.
+An adapter of rank R on all three products is timed beside them.
+  temper_bench_experts [--tokens N] [--hidden N] [--width N] [--experts N] [--top-k N] [--rank R]
+)";
 
 using ops::MoeExperts;
 
@@ -248,5 +251,5 @@ int run(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_experts", temper::run, argc, argv);
+  return temper::run_benchmark("temper_bench_experts", temper::kUsage, temper::run, argc, argv);
 }

@@ -1,8 +1,3 @@
-// Kernels that are bound by memory, in the sizes of a known shape's training step: the bytes that must move,
-// each read or written once, over the time, as a share of the speed of a device-to-device copy in the same
-// run.
-//   temper_bench_kernels [SHAPE] [TOKENS]
-// bfloat16 throughout; timing.h says how times are taken.
 #include <cstdlib>
 #include <functional>
 
@@ -20,6 +15,14 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(Kernels that are bound by memory, in the sizes of a known shape's training step: the bytes that must move,
+each read or written once, over the time, as a share of the speed of a device-to-device copy in the same
+run.
+  temper_bench_kernels [SHAPE] [TOKENS]
+bfloat16 throughout; timing.h says how times are taken.
+)";
 
 constexpr int kSets = 3;
 constexpr DType kBrain = DType::kBF16;
@@ -183,10 +186,12 @@ void update(const Bench& bench) {
 }
 
 int run(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (BenchArguments arguments(argc, argv, words); arguments.next();) arguments.refuse();
   Bench bench{{detect_hardware("cuda")},
-              bench_shape(argc > 1 ? argv[1] : "qwen3-0.6b"),
-              argc > 2 ? std::atoll(argv[2]) : 16384};
-  if (bench.tokens < 1) fail("'{}' is not a number of tokens", argv[2]);
+              bench_shape(words.empty() ? "qwen3-0.6b" : words[0]),
+              words.size() > 1 ? std::atoll(words[1].c_str()) : 16384};
+  if (bench.tokens < 1) fail("'{}' is not a number of tokens", words[1]);
   bench.copy_speed = measured_copy(bench.device());
   std::printf("%s, %s, %lld tokens; a copy moves %.2f TB/s\n\n", bench.facts.name.c_str(), bench.shape.name,
               static_cast<long long>(bench.tokens), bench.copy_speed * 1e-12);
@@ -199,5 +204,5 @@ int run(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_kernels", temper::run, argc, argv);
+  return temper::run_benchmark("temper_bench_kernels", temper::kUsage, temper::run, argc, argv);
 }

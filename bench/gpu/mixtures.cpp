@@ -1,7 +1,3 @@
-// The small kernels of mixtures and of latent attention, next to what must move through memory: the bytes
-// that are read and written once over the time, as a share of the speed of a device-to-device copy in the
-// same run. Many launches are one graph, so that the host does not count.
-//   temper_bench_mixtures
 #include <cmath>
 #include <functional>
 
@@ -15,6 +11,13 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(The small kernels of mixtures and of latent attention, next to what must move through memory: the bytes
+that are read and written once over the time, as a share of the speed of a device-to-device copy in the
+same run. Many launches are one graph, so that the host does not count.
+  temper_bench_mixtures
+)";
 
 constexpr int kRepeats = 20;
 constexpr DType kBrain = DType::kBF16;
@@ -85,7 +88,10 @@ void latent(const GpuBench& bench, DType dtype, int64_t sequences, int64_t heads
   report(bench, name, static_cast<double>(op.cache.bytes() + op.weight.bytes()), [&] { kernel.forward(op); });
 }
 
-int run(int, char**) {
+int run(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (BenchArguments arguments(argc, argv, words); arguments.next();) arguments.refuse();
+  if (!words.empty()) fail("unknown argument '{}'; --help says what there is", words[0]);
   GpuBench bench{detect_hardware("cuda")};
   bench.copy_speed = measured_copy(bench.device());
   std::printf("%s; a copy moves %.2f TB/s\n\n| kernel | time | of the bytes | share |\n|---|---|---|---|\n",
@@ -107,5 +113,5 @@ int run(int, char**) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_mixtures", temper::run, argc, argv);
+  return temper::run_benchmark("temper_bench_mixtures", temper::kUsage, temper::run, argc, argv);
 }

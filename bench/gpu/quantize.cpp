@@ -1,8 +1,3 @@
-// Fake quantization on a GPU: all experts of a weight in one launch, forward and backward, and the amax of
-// weights and inputs, beside the time of a device-to-device copy of the same bytes in the same run. bfloat16;
-// timing.h says how times are taken.
-//   temper_bench_quantize [--experts N --rows N --columns N]
-// Without sizes: experts of two published mixtures, and inputs of a linear.
 #include <cstdio>
 
 #include "bench/arguments.h"
@@ -14,6 +9,14 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(Fake quantization on a GPU: all experts of a weight in one launch, forward and backward, and the amax of
+weights and inputs, beside the time of a device-to-device copy of the same bytes in the same run. bfloat16;
+timing.h says how times are taken.
+  temper_bench_quantize [--experts N --rows N --columns N]
+Without sizes: experts of two published mixtures, and inputs of a linear.
+)";
 
 using ops::FakeQuantize;
 
@@ -129,5 +132,5 @@ int run(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_quantize", temper::run, argc, argv);
+  return temper::run_benchmark("temper_bench_quantize", temper::kUsage, temper::run, argc, argv);
 }

@@ -1,8 +1,3 @@
-// How long regions of a GPU's memory sleep and wake when a rollout and updates take turns
-// (device/memory_turn.h): the optimizer's state, which is kept in the CPU's memory, and a rollout's cache,
-// which is dropped.
-//   temper_bench_turns [--state GIB] [--cache GIB] [--turns N]
-// The defaults are those of a model of 8.2 billion parameters: 12 bytes for each of them.
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -15,6 +10,14 @@
 
 namespace temper {
 namespace {
+
+constexpr const char* kUsage =
+    R"(How long regions of a GPU's memory sleep and wake when a rollout and updates take turns
+(device/memory_turn.h): the optimizer's state, which is kept in the CPU's memory, and a rollout's cache,
+which is dropped.
+  temper_bench_turns [--state GIB] [--cache GIB] [--turns N]
+The defaults are those of a model of 8.2 billion parameters: 12 bytes for each of them.
+)";
 
 constexpr double kGib = 1 << 30;
 
@@ -67,5 +70,5 @@ int run(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  return temper::run_benchmark("temper_bench_turns", temper::run, argc, argv);
+  return temper::run_benchmark("temper_bench_turns", temper::kUsage, temper::run, argc, argv);
 }

@@ -104,6 +104,7 @@ int64_t TrainingLoop::memory_in_use() const {
 }
 
 void TrainingLoop::find_peak() {
+  if (!is_root()) return;  // which says what all ranks reach
   const HardwareFacts& facts = setup_.facts;
   peak_flops_ = backends::matmul_peak(facts, setup_.config.model.dtype, num_threads());
   if (facts.device.type == DeviceType::kCpu) return;

@@ -1,18 +1,34 @@
 #pragma once
+#include <wordexp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
 
+#include "cli/run_arguments.h"
+#include "collectives/launch.h"
+#include "collectives/local/local.h"
+#include "config/print.h"
+#include "recipes/training_loop.h"
 #include "tests/cli/cli_fixture.h"
 
-// Runs of several ranks, as processes that mpirun starts, beside those of one rank.
+// Runs of several ranks beside those of one rank. They are threads of this process, which start at once and
+// sleep while they wait, or, where the processes are the point, what mpirun starts.
 namespace temper {
 
 class RanksOfARun : public Cli {
  protected:
-  static std::string train(std::string name, const std::string& flags) {
-    std::replace(name.begin(), name.end(), ' ', '_');
-    const std::string out = folder() + "/" + name;
+  static std::string train(const std::string& name, const std::string& flags) {
+    const std::string out = folder_of(name);
+    try {
+      train_on_threads(yaml() + " --output " + out + " " + flags);
+    } catch (const Error& error) {
+      ADD_FAILURE() << name << " " << flags << "\n" << error.what();
+    }
+    return out;
+  }
+  static std::string train_in_processes(const std::string& name, const std::string& flags) {
+    const std::string out = folder_of(name);
     const Outcome outcome = run("train " + yaml() + " --output " + out + " " + flags);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return out;
@@ -52,6 +68,31 @@ class RanksOfARun : public Cli {
       for (const std::string& name : list_directory(out + "/checkpoints"))
         if (name.starts_with("step-")) newest = std::max(newest, name);
     return newest;
+  }
+
+ private:
+  static std::string folder_of(std::string name) {
+    std::replace(name.begin(), name.end(), ' ', '_');
+    return folder() + "/" + name;
+  }
+  // As `temper train` does, with the words that a shell would make of the arguments.
+  static void train_on_threads(const std::string& arguments) {
+    wordexp_t words{};
+    ASSERT_EQ(::wordexp(arguments.c_str(), &words, WRDE_NOCMD | WRDE_UNDEF), 0) << arguments;
+    cli::RunArguments parsed =
+        cli::parse_run_arguments({words.we_wordv, words.we_wordv + words.we_wordc}, {});
+    ::wordfree(&words);
+    const int ranks = std::stoi(parsed.take("--ranks").value_or("1"));
+    const auto train = [&](collectives::Group& group) {
+      recipes::RunConfig config;
+      config::Schema schema = config::schema_of(config);
+      parsed.load(schema);
+      recipes::train(config, config::dump(schema), {}, group);
+    };
+    if (ranks == 1)
+      train(collectives::alone());
+    else
+      collectives::launch("threads", {.ranks = ranks, .deadline = 120}, train);
   }
 };
 

@@ -1,4 +1,4 @@
-// Several ranks, as processes that mpirun starts, train what one rank trains.
+// Several ranks, as threads and as processes that mpirun starts, train what one rank trains.
 #include <signal.h>
 
 #include <algorithm>
@@ -16,8 +16,19 @@ class Ranks : public RanksOfARun {};
 
 TEST_F(Ranks, LearnWhatOneRankLearns) {
   const std::string flags = "--eval.every_steps 6 --data.eval_fraction 0.02 ", one = train("one", flags);
-  for (const int ranks : {2, 4, 8})
+  for (const int ranks : {4, 8})
     expect_same_course(train("of" + std::to_string(ranks), flags + "--ranks " + std::to_string(ranks)), one);
+  expect_same_course(train_in_processes("of2", flags + "--ranks 2"), one);
+}
+
+// Every collective of a mesh, between processes: the bits are those of ranks that are threads.
+TEST_F(Ranks, OfSeveralProcessesGiveTheBitsOfThreads) {
+  ASSERT_EQ(run("init " + folder() + "/qwen3-moe-tiny " + folder() + "/mixture_of_processes").code, 0);
+  const std::string flags = "--model.path " + folder() + "/mixture_of_processes --train.steps 4 --ranks 4 ";
+  for (const char* mesh : {"--parallel.expert 2 --parallel.tensor 2",
+                           "--parallel.expert 2 --parallel.shard 2 --parallel.shard_level 3"})
+    expect_same_model(train_in_processes(fmt::format("processes {}", mesh), flags + mesh),
+                      train(fmt::format("threads {}", mesh), flags + mesh));
 }
 
 // Masters and moments in parts; with gradients that are summed among those that have the same part.
@@ -175,7 +186,7 @@ TEST_F(Ranks, LearnMixtures) {
 }
 
 TEST_F(Ranks, OfTheSameNumberGiveTheSameBits) {
-  expect_same_model(train("bits1", "--ranks 3"), train("bits2", "--ranks 3"));
+  expect_same_model(train_in_processes("bits1", "--ranks 3"), train("bits2", "--ranks 3"));
 }
 
 // A rank that is killed takes all others with it; the run resumes from its newest state, bit for bit.

@@ -10,12 +10,13 @@
 # make bench  measured speed of the ops, of training and of tokenizers
 # make bench-check  the demo's step compared with the processor's peak; fails below half of it
 # make isa    the tests of ops, backends and training as older processors run them (SHORT=1: as CI does)
+# make nightly  the proofs that are too slow for every change; CONTRIBUTING.md lists them
 PRESET ?= release
 BUILD := build/$(PRESET)
 TEMPER := build/release/temper
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup setup-gpu setup-parquet build release test check parity mutants fuzz bench bench-check isa demo bundle clean format
+.PHONY: all setup setup-gpu setup-parquet build release test check parity mutants fuzz bench bench-check isa nightly demo bundle clean format
 
 all: build
 
@@ -83,6 +84,9 @@ bench-check:
 
 isa: build
 	@tools/test_isa.sh $(BUILD) $(if $(SHORT),--short)
+
+nightly:
+	@JOBS=$(JOBS) tools/nightly.sh
 
 demo: setup
 	@JOBS=$(JOBS) tools/build.sh release temper

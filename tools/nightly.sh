@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Proofs that are too slow for every change (.ci/run): all device code in full and for both architectures of GPUs, the
+# benchmarks, tests on every kind of processor, states on every pair of meshes, runs that are killed at random, and the
+# tests of the program as it is installed. Ends with 1 at the first that fails.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-$(nproc)}
+build=build/release
+begin=$SECONDS
+step() { echo "== $1 (after $((SECONDS - begin)) s)"; }
+
+step "the program, its tests and its benchmarks, with all device code in full"
+make build PRESET=release
+targets=(bench)
+if command -v nvcc >/dev/null; then targets+=(temper_ampere); fi
+cmake --build $build -j "$jobs" --target "${targets[@]}"
+tools/test_bench.sh $build
+if command -v nvcc >/dev/null; then
+  python3 tools/device_code.py --record
+  git diff --quiet -- tools/device_code.txt || echo "tools/device_code.txt has changed: commit it, and .ci/run need not compile this again"
+fi
+
+step "every test, as on this processor"
+make test PRESET=release
+step "tests of ops, backends, training and parity on other processors"
+make isa PRESET=release
+step "checkpoints of every mesh read on every other"
+TEMPER_ALL_STATE_PAIRS=1 $build/test_recipes --gtest_brief=1 --gtest_filter='*StateMeshes*'
+step "runs that are killed at random"
+TEMPER_KILLS=${TEMPER_KILLS:-60} $build/tests/test_cli --gtest_filter='RandomKills.*'
+step "everything passed"

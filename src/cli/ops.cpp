@@ -30,13 +30,14 @@ constexpr const char* kUsage =
   --verify         run each kernel beside the composition on this machine
   --bench          the same, timed
   --remember       the same, and keep the order of kernels for new runs
+  --op NAME        with one of these three: of this op alone
   --table          print all ops and kernels of this build as Markdown
   --help all, --help KEY   every key of RUN.yaml, or one of them
 
 )";
 
 struct OpsArguments {
-  std::string model, device, hardware, dtype;
+  std::string model, device, hardware, dtype, op;
   bool suggest = false, json = false, table = false, verify = false, bench = false, remember = false;
 };
 
@@ -81,7 +82,7 @@ int try_kernels(const OpsArguments& arguments, DType dtype) {
     fail("[--hardware] kernels run only on this machine's devices; use --device");
   const HardwareFacts facts = facts_of(arguments);
   const bool timed = arguments.bench || arguments.remember;
-  const auto measured = ops::measure_kernels(dtype, facts, timed);
+  const auto measured = ops::measure_kernels(dtype, facts, timed, arguments.op);
   bool correct = true;
   std::printf("%-16s %-10s %-8s %12s%s\n", "op", "kernel", "result", "error", timed ? "           ms" : "");
   for (const ops::Measurement& m : measured) {
@@ -102,8 +103,9 @@ int try_kernels(const OpsArguments& arguments, DType dtype) {
   if (timed && facts.device.type != DeviceType::kCpu)
     std::printf("\ntimes include copying all results to the CPU\n");
   if (arguments.remember) {
-    const ops::FieldValues preferred = ops::fastest(measured);
-    ops::remember(preferred, facts, dtype);
+    ops::FieldValues preferred = ops::fastest(measured), all = preferred;
+    if (!arguments.op.empty()) all.merge(ops::remembered(facts, dtype));  // of the other ops
+    ops::remember(all, facts, dtype);
     std::printf("\n%zu preferences for %s written to %s\n", preferred.size(), facts.name.c_str(),
                 ops::preferences_file().c_str());
   }
@@ -125,6 +127,7 @@ int show_ops(const OpsArguments& arguments) {
   models::BuildOptions build;
   build.dtype = dtype_of(arguments.dtype);
   if (arguments.verify || arguments.bench || arguments.remember) return try_kernels(arguments, *build.dtype);
+  if (!arguments.op.empty()) fail("[--op] belongs to --verify, --bench or --remember; add one of them");
   build.facts = facts_of(arguments);
   const ops::HardwareTable& table = ops::hardware_table(build.facts.hardware);
   if (arguments.suggest) {
@@ -225,6 +228,7 @@ int ops(const std::vector<std::string>& arguments) {
   own.device = parsed.take("--device").value_or("");
   own.hardware = parsed.take("--hardware").value_or("");
   own.dtype = parsed.take("--dtype").value_or("");
+  own.op = parsed.take("--op").value_or("");
   if (!parsed.flags.empty())
     fail("[command line] unknown flag '{}'; see 'temper ops --help'", parsed.flags.front());
   return show_ops(own);

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/shared_json.h"
+#include "base/text.h"
 
 namespace temper::ops {
 namespace {
@@ -48,10 +49,14 @@ constexpr std::string_view kPreferences = "measured kernel preferences";
 
 }  // namespace
 
-std::vector<Measurement> measure_kernels(DType dtype, const HardwareFacts& facts, bool timed) {
+std::vector<Measurement> measure_kernels(DType dtype, const HardwareFacts& facts, bool timed,
+                                         std::string_view only) {
   std::vector<Measurement> all;
+  std::vector<std::string> known;
   for (const auto& [name, op] : op_infos().entries()) {
     if (op.probe == nullptr) continue;
+    known.push_back(name);
+    if (!only.empty() && name != only) continue;
     const std::vector<Tensor> expected = op.probe(std::string(kEager), DType::kF32, facts)();
     for (const KernelInfo& kernel : op.kernels()) {
       if (!kernel.hardware.empty() && kernel.hardware != facts.hardware) continue;
@@ -77,6 +82,7 @@ std::vector<Measurement> measure_kernels(DType dtype, const HardwareFacts& facts
       all.push_back(std::move(result));
     }
   }
+  if (all.empty()) fail("[--op] '{}' is no op whose kernels can be tried; there are {}", only, join(known));
   return all;
 }
 

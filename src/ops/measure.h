@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/op_info.h"
@@ -20,8 +21,10 @@ struct Measurement {
   bool correct() const { return !refusal && !failure && error <= tolerance; }
 };
 
-// Every kernel of every op that runs on this hardware.
-std::vector<Measurement> measure_kernels(DType dtype, const HardwareFacts& facts, bool timed);
+// Every kernel of every op that runs on this hardware, or those of `only`. An Error where that is no op that
+// can be tried.
+std::vector<Measurement> measure_kernels(DType dtype, const HardwareFacts& facts, bool timed,
+                                         std::string_view only = "");
 
 // The fastest correct kernel of each field for which Temper's order is only a guess: where several besides
 // eager can run. Stored per device and dtype in a file of the user's cache; a run reads it for fields that

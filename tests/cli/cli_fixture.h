@@ -102,8 +102,8 @@ class Cli : public testing::Test {
     const auto written = [](const std::filesystem::path& path) {
       return std::filesystem::last_write_time(path).time_since_epoch().count();
     };
-    return fmt::format("{}/{}{}_{}", program.parent_path().string(), kPrepared, written(program),
-                       written(kScript));
+    return fmt::format("{}/{}{}_{}_{}", program.parent_path().string(), kPrepared, written(program),
+                       written(kScript), kTrainRows);
   }
   static void prepare_once() {
     const std::string wanted = prepared();
@@ -111,6 +111,8 @@ class Cli : public testing::Test {
     // Complete or not there: others may begin at the same time, and the first to end is taken.
     const std::string made = fmt::format("{}.{}", wanted, ::getpid());
     ASSERT_EQ(std::system(fmt::format("python3 {} {}", kScript, made).c_str()), 0);
+    for (const std::string& name : list_directory(made))
+      if (name.ends_with("_train.jsonl") || name == "train.jsonl") keep_rows(made + "/" + name, kTrainRows);
     ASSERT_EQ(run("init " + made + "/qwen3-tiny " + made + "/model").code, 0);
     for (const auto& entry :
          std::filesystem::directory_iterator(std::filesystem::path(wanted).parent_path())) {
@@ -125,6 +127,16 @@ class Cli : public testing::Test {
     ASSERT_TRUE(std::filesystem::exists(wanted));
   }
 
+  // A run of a few steps needs no thousands of rows, which every command would read.
+  static void keep_rows(const std::string& file, int rows) {
+    std::string text = read_file(file);
+    size_t end = 0;
+    for (int row = 0; row < rows; ++row) end = text.find('\n', end) + 1;
+    text.resize(end);
+    write_file(file, text);
+  }
+
+  static constexpr int kTrainRows = 760;
   static constexpr const char* kPrepared = "prepared_for_tests_";
   static constexpr const char* kScript = TEMPER_SOURCE_DIR "/examples/addition/prepare.py";
 };

@@ -147,16 +147,16 @@ TEST_F(Cli, AMeasuredPreferenceDoesNotChangeARunThatGoesOn) {
   ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
   ASSERT_EQ(run("train " + yaml() + " --train.steps 2 --output " + out).code, 0);
   const std::string before = read_file(out + "/kernels.json");
-  const Outcome measured = run("ops --remember --op linear");
+  const Outcome measured = run("ops --remember --op swiglu");
   ASSERT_EQ(measured.code, 0) << measured.err;
-  EXPECT_NE(measured.out.find("linear "), std::string::npos) << measured.out;
+  EXPECT_NE(measured.out.find("swiglu "), std::string::npos) << measured.out;
   EXPECT_EQ(measured.out.find("rms_norm "), std::string::npos) << measured.out;
   // As if another kernel had been faster; measuring another op leaves that.
   const std::string file = cache + "/temper/kernels.json";
   Json devices = Json::parse_file(file);
   for (auto& [device, fields] : devices.as_object()) fields = Json::Object{{"rms_norm", "eager"}};
   write_file(file, devices.dump());
-  ASSERT_EQ(run("ops --remember --op linear").code, 0);
+  ASSERT_EQ(run("ops --remember --op swiglu").code, 0);
   expect_refused("ops --bench --op linaer", 2,
                  "[--op] 'linaer' is no op whose kernels can be tried; there are ");
   expect_refused("ops --op linear", 2, "[--op] belongs to --verify, --bench or --remember; add one of them");

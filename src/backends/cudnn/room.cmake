@@ -3,4 +3,4 @@ target_include_directories(temper_lib SYSTEM PRIVATE ${CudnnFrontend_INCLUDE_DIR
 target_link_libraries(temper_lib PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS})
 # Little of its time is spent in it, much in compiling it.
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/plan.cpp TARGET_DIRECTORY temper_lib
-  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON COMPILE_OPTIONS -O1)
+  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON COMPILE_OPTIONS -Og)

@@ -20,6 +20,8 @@ if command -v nvcc >/dev/null; then
   git diff --quiet -- tools/device_code.txt || echo "tools/device_code.txt has changed: commit it, and .ci/run need not compile this again"
 fi
 
+step "builds without nvcc, and without the headers of cuDNN's front end"
+tools/test_both_ways.sh
 step "every test, as on this processor"
 make test PRESET=release
 step "tests of ops, backends, training and parity on other processors"

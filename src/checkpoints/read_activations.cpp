@@ -20,6 +20,14 @@ float scale_in(const ModelFolder& folder, const std::string& name) {
   return scale;
 }
 
+float zero_point_in(const ModelFolder& folder, const std::string& name) {
+  constexpr std::string_view kIntegers[] = {"I8"};
+  const Shape shapes[] = {{}, {1}, {1, 1}};
+  if (const auto misfit = misfit_of(folder, name, kIntegers, shapes))
+    fail("[{}] {}; write the folder again", folder.path(), *misfit);
+  return *static_cast<const int8_t*>(folder.tensor(name).raw());
+}
+
 }  // namespace
 
 RoundedValues rounded_by(const ModelFolder& folder, std::string_view format, const std::string& scale,
@@ -32,7 +40,7 @@ RoundedValues rounded_by(const ModelFolder& folder, std::string_view format, con
 RoundedValues rounded_by_zero_point(const ModelFolder& folder, std::string_view format,
                                     const std::string& scale, const std::string& zero_point) {
   const quant::Element& element = quant::format_named(format).element;
-  const float step = scale_in(folder, scale), zero = number_in(folder, zero_point);
+  const float step = scale_in(folder, scale), zero = zero_point_in(folder, zero_point);
   if (zero < element.lowest || zero > element.largest)
     fail("[{}] '{}' is {}, which is no {}; write the folder again", folder.path(), zero_point, zero, format);
   return {.format = std::string(format),

@@ -68,7 +68,7 @@ void Options::option(const std::string& name, std::optional<double>& value, cons
 }
 void Options::flag(const std::string& name, bool& value, const std::string& help) {
   impl_.app->add_flag(name, value, help)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
-  impl_.options->push_back({shown(name, ""), help});
+  if (!help.empty()) impl_.options->push_back({shown(name, ""), help});
 }
 void Options::raw(std::vector<std::string>& arguments) {
   impl_.app->prefix_command();

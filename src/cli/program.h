@@ -21,6 +21,7 @@ class Options {
   void option(const std::string& name, int64_t& value, const std::string& help);
   void option(const std::string& name, std::optional<int64_t>& value, const std::string& help);
   void option(const std::string& name, std::optional<double>& value, const std::string& help);
+  // Without a help text it is not listed: a flag of all commands, which a page of docs/ explains.
   void flag(const std::string& name, bool& value, const std::string& help);
   // Everything after the command's name, unparsed: for commands with dotted configuration flags.
   void raw(std::vector<std::string>& arguments);

@@ -21,7 +21,7 @@ void SamplingArguments::declare(Options& options) {
   options.option("--threads", threads, "Compute with N threads. Omitted: one per core.");
   options.option("--device", device, "cpu (the default), cuda, or cuda:N for another GPU.");
   options.option("--dtype", dtype, "float32 or bfloat16. Omitted: the model's own.");
-  options.flag("--strict-kernels", strict_kernels, "Refuse kernels that are not the best for the device.");
+  options.flag("--strict-kernels", strict_kernels, "");  // docs/kernels.md
   options.option("--base-dtype", base_dtype, "Keeps linears in float8_e4m3fn, nf4 or nf4_double.");
 }
 

@@ -81,13 +81,13 @@ TEST(Inspect, SumsUpADataSet) {
   ASSERT_EQ(summary.longest.size(), 10u);
   EXPECT_EQ(summary.longest[0].tokens, 10);
   EXPECT_TRUE(summary.longest[0].place.ends_with("rows.jsonl:12"));
-  // One is bad, and two have one token, which predicts nothing.
-  EXPECT_EQ(summary.num_dropped, 3);
+  // One is bad, and one has one token, which predicts nothing.
+  EXPECT_EQ(summary.num_dropped, 2);
   EXPECT_EQ(summary.packed_tokens, summary.counts().tokens);
   EXPECT_GT(summary.filled(), 0.8);
   const std::string text = describe(summary);
   for (const char* part : {"prompt_completion, ", "more: kept 1 of 1 rows", "longest 10", "rows.jsonl:12",
-                           "rows.jsonl:2] a row has no", "  2: no target among its N tokens\n",
+                           "rows.jsonl:2] a row has no", "  1: no target among its N tokens\n",
                            "no target among its 1 tokens", "% filled"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_EQ(describe_unused(mixture), "");

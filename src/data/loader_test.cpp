@@ -260,8 +260,9 @@ TEST_F(LoaderTest, ErrorsComeThrough) {
   options_.shuffle = false;
   const Mixture mixture = rows();
   Loader loader(mixture, options_);
-  EXPECT_NE(message_of([&] { all_batches(loader); }).find("rows.jsonl:5] a row has no text"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { all_batches(loader); }).find("rows.jsonl:5] a row has no field that holds its text"),
+      std::string::npos);
   options_.on_bad_row = OnBadRow::kSkip;
   const Mixture hopeless =
       mixture_of({write_lines(folder_, "bad.jsonl", {R"({"wrong": 1})", R"({"text": ""})"})}, row_options_);

@@ -351,7 +351,7 @@ TEST(Reader, CountsWhatBecomesOfRows) {
                 encode(R"({"text": "1 2 3 4 5 6 7 8 9 10 11 12"})").size() - 8));
   EXPECT_EQ(RowCounts::from_json(counts.to_json()).to_json(), counts.to_json());
   const std::string error = message_of([&] { counts.add(read_row(source, encoder, 3), OnBadRow::kStop); });
-  EXPECT_TRUE(error.starts_with("[" + path + ":5] a row has no text")) << error;
+  EXPECT_TRUE(error.starts_with("[" + path + ":5] a row has no field that holds its text")) << error;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/rooms.h"
 #include "device/cpu_features.h"
 
 namespace temper {

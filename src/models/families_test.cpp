@@ -171,8 +171,6 @@ TEST(Families, GemmaRefuses) {
           "rope_parameters.full_attention rope type 'dynamic' is not supported");
   refused(R"("rope_scaling": {"rope_type": "linear", "factor": 8}, "rope_parameters": {})",
           "rope_scaling and rope_parameters are both given");
-  // Models of images and text have another model_type, and their text under another key.
-  expect_refused("gemma3", "{}", "model_type 'gemma3' is not supported");
   expect_refused("gemma2", "{}", "model_type 'gemma2' is not supported");
 }
 

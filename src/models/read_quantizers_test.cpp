@@ -82,11 +82,12 @@ void expect_what_was_trained(const Case& each, ExportForm form) {
   }
 }
 
-// Integers lie one rounding apart (docs/quantization.md); a factor of a column is multiplied into the weight.
+// Integers lie one rounding apart (docs/quantization.md), and so do numbers of rows, whose scales are stored;
+// a factor of a column is multiplied into the weight.
 TEST(ReadQuantizers, FoldersOfModeloptComputeWhatWasTrained) {
   const QuantizerKind fp8{"fp8"};
   for (const Case& each :
-       {Case{{"FP8_DEFAULT"}}, Case{{"FP8_PER_CHANNEL_PER_TOKEN"}}, Case{{"NVFP4_DEFAULT"}},
+       {Case{{"FP8_DEFAULT"}}, Case{{"FP8_PER_CHANNEL_PER_TOKEN"}, 1e-6}, Case{{"NVFP4_DEFAULT"}},
         Case{{"MXFP8_DEFAULT"}}, Case{{"W4A8_MXFP4_FP8"}}, Case{{"INT8_DEFAULT"}, 1e-6},
         Case{{"W4A8_AWQ_BETA"}}, Case{{"FP8_DEFAULT", {{"layers.*.attention.qkv", {}, {}, {}, fp8}}}}})
     expect_what_was_trained(each, ExportForm::kModelopt);
@@ -103,7 +104,7 @@ TEST(ReadQuantizers, FoldersOfCompressedTensorsComputeWhatWasTrained) {
   QuantizerKind token_zeros = by_token, zeros{"int8"};
   token_zeros.symmetric = zeros.symmetric = false;
   for (const Case& each :
-       {Case{{"FP8_DEFAULT"}}, Case{{"FP8_PER_CHANNEL_PER_TOKEN"}}, Case{{"NVFP4_DEFAULT"}, 1e-6},
+       {Case{{"FP8_DEFAULT"}}, Case{{"FP8_PER_CHANNEL_PER_TOKEN"}, 1e-6}, Case{{"NVFP4_DEFAULT"}, 1e-6},
         Case{{"MXFP8_DEFAULT"}}, Case{{"MXFP4_DEFAULT"}}, Case{{"INT8_DEFAULT"}, 1e-6},
         Case{{"", {{"layers.*", weights, by_token}}}, 1e-6}, Case{{"", {{"layers.*", weights, zeros}}}, 1e-6},
         Case{{"", {{"layers.*", weights, token_zeros}}}, 1e-6},

@@ -186,7 +186,8 @@ TEST(TextOfPictures, ATowerInCodesIsNotSaved) {
   testing::internal::CaptureStderr();
   const auto model = load_model(out / "codes", {});
   expect_has(testing::internal::GetCapturedStderr(),
-             "mlp.fc1.weight' belongs to codes of a tower that is quantized: adapters can be trained, but");
+             "mlp.fc1.weight_scale_inv' belongs to codes of a tower that is quantized: adapters can be "
+             "trained, but");
   expect_has(
       error_of([&] { save_model(*model, out / "saved", out / "codes"); }),
       "belongs to codes of a tower that is quantized, which a saved model of numbers has no place for");

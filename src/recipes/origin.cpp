@@ -1,5 +1,7 @@
 #include "recipes/origin.h"
 
+#include <algorithm>
+
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/text.h"
@@ -37,7 +39,9 @@ Json origin_of(const RunSetup& setup) {
     const std::string path = join_path(config.model.path, file);
     origin.emplace_back(path, hash_file(path));
   }
-  if (const std::string& chosen = config.data.chat_template; exists(chosen))
+  const std::string& chosen = config.data.chat_template;
+  const auto is_chosen = [&](const auto& file) { return file.first == chosen; };  // one of the model's own
+  if (exists(chosen) && std::none_of(origin.begin(), origin.end(), is_chosen))
     origin.emplace_back(chosen, hash_file(chosen));
   if (const std::string other = recipe_of(config).other_model(config); !other.empty())
     origin.emplace_back(other, checkpoints::sample_of_weights(other));

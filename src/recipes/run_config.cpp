@@ -81,8 +81,7 @@ void describe(config::Schema& s, ModelConfig& c) {
            "The format of the frozen weights of linears while adapters are trained; nf4_double is nf4 with "
            "double quantization. Omitted: model.dtype.");
   s.field("strict_kernels", c.strict_kernels,
-          "Whether a kernel that was not written and is not the best there is for the device ends the run "
-          "(--strict-kernels); false: it is a warning.")
+          "Whether a kernel that is not the best one for the device ends the run; false: a warning says so.")
       .changeable();
   s.group("ops_implementation", c.ops_implementation, "The kernel of each op, chosen once.").rare();
 }

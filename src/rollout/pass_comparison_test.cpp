@@ -94,9 +94,11 @@ TEST(PassComparison, IsExactlyZeroWithAdapters) {
   for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next", "deepseek_v3"}) {
     const auto model = model_with(type, {.written = kInvariantKernels});
     if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
-    LoraConfig all{.rank = 3, .alpha = 6}, some{.rank = 2, .alpha = 4, .targets = {.names = {"q_proj"}}};
+    const std::string queries = std::string_view(type) == "deepseek_v3" ? "q_b_proj" : "q_proj";
+    LoraConfig all{.rank = 3, .alpha = 6}, some{.rank = 2, .alpha = 4, .targets = {.names = {queries}}};
     some.modules_to_save = {"lm_head", "o_proj"};
-    if (std::string_view(type) != "qwen3") some.parameters = {"experts.down_proj"};
+    if (std::string_view(type).ends_with("moe") || std::string_view(type) == "qwen3_next")
+      some.parameters = {"experts.down_proj"};
     const auto first = some_adapter(*model, all, 3), second = some_adapter(*model, some, 4);
     const auto texts = answers_of(*model, {first.get(), nullptr, second.get()}, 6);
     EXPECT_NE(texts[0].answer, texts[3].answer);

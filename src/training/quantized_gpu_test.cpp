@@ -17,7 +17,7 @@ using layers::QuantizerRule;
 using layers::Sharing;
 using op_testing::values_of;
 
-const std::vector<data::PackedRow> kRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
+const std::vector<data::PackedRow> kGpuRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
 
 // Weights of linears and experts in one format, and inputs of linears, and of experts or not, in another.
 struct Formats {
@@ -57,7 +57,7 @@ struct GpuRun {
     optimizer = std::make_unique<optimizers::AdamW>(model->decoder.parameters(), model->decoder.ops(),
                                                     optimizers::AdamWOptions{});
     trainer = std::make_unique<Trainer>(model->decoder, *optimizer, TrainerOptions{.cuda_graph = graph});
-    calibrate(model->decoder, kRows);
+    calibrate(model->decoder, kGpuRows);
   }
   std::unique_ptr<models::Model> model;
   std::unique_ptr<optimizers::AdamW> optimizer;
@@ -86,8 +86,8 @@ TEST(QuantizedTraining, AGpuCalibratesAndLearnsAsTheCpuDoes) {
       if (own[i].low.defined()) compare(own[i].low, found[i].low);
     }
     for (int step = 0; step < 3; ++step) {
-      const double wanted = here.trainer->step(kRows, 1e-3).loss,
-                   loss = there.trainer->step(kRows, 1e-3).loss;
+      const double wanted = here.trainer->step(kGpuRows, 1e-3).loss,
+                   loss = there.trainer->step(kGpuRows, 1e-3).loss;
       // An input near the middle of two codes may get the other one.
       EXPECT_NEAR(loss, wanted, 0.02 * wanted) << step;
     }
@@ -103,7 +103,8 @@ TEST(QuantizedTraining, AGpusGraphsReplayTheSameSteps) {
     SCOPED_TRACE(formats.weights.format);
     GpuRun plain(formats, gpu, CudaGraph::kOff), captured(formats, gpu, CudaGraph::kOn);
     for (int step = 0; step < 20; ++step)
-      EXPECT_EQ(captured.trainer->step(kRows, 1e-3).loss, plain.trainer->step(kRows, 1e-3).loss) << step;
+      EXPECT_EQ(captured.trainer->step(kGpuRows, 1e-3).loss, plain.trainer->step(kGpuRows, 1e-3).loss)
+          << step;
     EXPECT_GT(captured.trainer->graphs().replays, 10);
   }
 }
@@ -118,7 +119,8 @@ TEST(QuantizedTraining, AGpusGraphsReplayTheSameStepsOfAMixture) {
     SCOPED_TRACE(fmt::format("{} {}", formats.weights.format, formats.of_experts));
     GpuRun plain(formats, gpu, CudaGraph::kOff), captured(formats, gpu, CudaGraph::kOn);
     for (int step = 0; step < 20; ++step)
-      EXPECT_EQ(captured.trainer->step(kRows, 1e-3).loss, plain.trainer->step(kRows, 1e-3).loss) << step;
+      EXPECT_EQ(captured.trainer->step(kGpuRows, 1e-3).loss, plain.trainer->step(kGpuRows, 1e-3).loss)
+          << step;
     EXPECT_GT(captured.trainer->graphs().replays, 10);
   }
 }

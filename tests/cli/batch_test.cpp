@@ -113,7 +113,7 @@ TEST_F(Cli, BatchAnswersRowsThatHaveAnswers) {
     const Outcome outcome = run("batch " + folder() + "/model " + folder() + "/" + name + ".jsonl --out " +
                                 out + " --greedy -n 4");
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_EQ(outcome.err.find("warning"), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.err.find("answer of the assistant"), std::string::npos) << outcome.err;
     EXPECT_EQ(read_file(out).find(R"("content": "4")") != std::string::npos, name == "answered");
     std::set<std::string>& all = ids.emplace_back();
     for (const std::string& line : lines_of(read_file(out))) {

@@ -245,7 +245,8 @@ TEST_F(DataCli, InspectShowsWhatBecomesOfRows) {
             run("data inspect --model.path " + folder() + "/model --data.train [" + folder() +
                 "/train.jsonl] --summary")
                 .out);
-  expect_refused("data inspect " + yaml() + " --data.train [" + folder() + "/no*.jsonl]", 2, "no*.jsonl");
+  expect_refused("data inspect " + yaml() + " --data.train [" + folder() + "/absent*.jsonl]", 2,
+                 "absent*.jsonl");
 }
 
 }  // namespace

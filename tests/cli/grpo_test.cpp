@@ -362,7 +362,7 @@ TEST_F(GrpoCli, WhatSleepsDuringRolloutsChangesNothing) {
         run("train " + config + " --output " + folder() + "/asleep" + name + held + sleeps);
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     expect_has(outcome.err + outcome.out, "updates     rollouts");
-    expect_has(outcome.err + outcome.out, "What sleeps during rollouts takes");
+    expect_has(outcome.err + outcome.out, "Offloaded to the CPU during rollouts:");
     const std::string of = *more == 0 ? "" : "/adapters/a", asleep = folder() + "/asleep" + name;
     EXPECT_EQ(losses(asleep + of), losses(awake + of));
     for (const char* file :

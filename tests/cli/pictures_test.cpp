@@ -18,9 +18,10 @@ class PicturesCli : public Cli {
     std::filesystem::copy(text(), pictures());
     Json own = Json::parse_file(text() + "/config.json");
     own.set("model_type", "qwen3_vl_text");
-    own.set("rope_scaling", Json::Object{{"rope_type", "default"},
-                                         {"mrope_section", Json::Array{4, 6, 6}},
-                                         {"mrope_interleaved", true}});
+    Json rope = own.at("rope_parameters");
+    rope.set("mrope_section", Json::Array{4, 6, 6});
+    rope.set("mrope_interleaved", true);
+    own.set("rope_parameters", std::move(rope));
     Json config = Json::Object{{"architectures", Json::Array{"Qwen3VLForConditionalGeneration"}},
                                {"model_type", "qwen3_vl"},
                                {"image_token_id", 7},
@@ -132,7 +133,7 @@ TEST_F(PicturesCli, RanksHaveNothingOfTheTower) {
 }
 
 TEST_F(PicturesCli, AdaptersAreTrainedUsedAndMerged) {
-  for (const std::string base : {"", " --model.base_dtype nf4", " --model.base_dtype int8"}) {
+  for (const std::string base : {"", " --model.base_dtype nf4", " --model.base_dtype float8_e4m3fn"}) {
     const std::string name = "lora" + std::to_string(base.size());
     const Outcome outcome = run("train " + with_adapter(name) + " --model.path " + pictures() + " --output " +
                                 folder() + "/" + name + base);

@@ -85,8 +85,7 @@ class RanksOfARun : public Cli {
     const int ranks = std::stoi(parsed.take("--ranks").value_or("1"));
     const auto train = [&](collectives::Group& group) {
       recipes::RunConfig config;
-      config::Schema schema = config::schema_of(config);
-      parsed.load(schema);
+      config::Schema schema = parsed.load(config);
       recipes::train(config, config::dump(schema), {}, group);
     };
     if (ranks == 1)

@@ -83,7 +83,8 @@ TEST_F(Cli, AnArchiveBuildsWithoutACommit) {
 TEST_F(Cli, ASummaryHasWhatPeopleAskFor) {
   const std::string out = folder() + "/summed";
   const Outcome outcome = run("train " + yaml() + " --output " + out + " --data.eval [" + folder() +
-                              "/eval.jsonl] --train.optimizer.lr 0.5 --train.epochs 3 --eval.every_steps 1");
+                              "/eval.jsonl] --train.optimizer.lr 0.5 --train.schedule.type constant "
+                              "--train.epochs 3 --eval.every_steps 1");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json summary = Json::parse_file(out + "/summary.json");
   const double perplexity = std::exp(summary.at("eval_loss").as_double());

@@ -134,7 +134,7 @@ TEST_F(Told, AHeadBesideATiedEmbeddingIsUsedAndSaved) {
 
 // An answer that ends with another token than the model stops at: told, learnt, and ended.
 TEST_F(Told, AnEndThatGenerationDoesNotKnowIsToldAndSaved) {
-  const std::string base = model_that_stops_at("base", 280);
+  const std::string base = model_that_stops_at("base", 273);
   write_file(
       folder() + "/one.jsonl",
       R"({"messages": [{"role": "user", "content": "Say it."}, {"role": "assistant", "content": "ok"}]})"
@@ -142,7 +142,7 @@ TEST_F(Told, AnEndThatGenerationDoesNotKnowIsToldAndSaved) {
   write_file(folder() + "/say.jsonl", R"({"prompt": [{"role": "user", "content": "Say it."}]})"
                                       "\n");
   const std::string said =
-      "the end is '<|im_end|>' (id 282), but generation stops at '<|endoftext|>' (id 280)";
+      "the end is '<|im_end|>' (id 275), but generation stops at '<|endoftext|>' (id 273)";
   const auto train = [&](const std::string& model, const std::string& out, const std::string& more) {
     const Outcome outcome = run("train --model.path " + model + " --data.train " + folder() +
                                 "/one.jsonl --data.max_length 64 --train.rows_per_step 1 --output " +
@@ -160,7 +160,7 @@ TEST_F(Told, AnEndThatGenerationDoesNotKnowIsToldAndSaved) {
   const std::string fast = "--train.steps 40 --train.optimizer.lr 3e-3";
   EXPECT_NE(train(base, "taught", fast).find(said), std::string::npos);
   const std::string taught = folder() + "/taught/model";
-  EXPECT_EQ(Json::parse_file(taught + "/generation_config.json").at("eos_token_id"), (Json::Array{280, 282}));
+  EXPECT_EQ(Json::parse_file(taught + "/generation_config.json").at("eos_token_id"), (Json::Array{273, 275}));
   ends(taught, "taught.jsonl", "");
   // What was saved knows it.
   EXPECT_EQ(train(taught, "again", "--train.steps 1").find("the end is"), std::string::npos);
@@ -212,7 +212,7 @@ TEST_F(Told, StopStringsChangeNoRewardOfEqualIds) {
   }
   EXPECT_GT(rewards, 0) << "no answer has a special token: nothing was tried";
 
-  const std::string other = model_that_stops_at("other_end", 280),
+  const std::string other = model_that_stops_at("other_end", 273),
                     named = "For rollouts write grpo.stop: ['<|im_end|>']";
   write_file(folder() + "/chats.jsonl", R"({"prompt": [{"role": "user", "content": "Say it."}]})"
                                         "\n");

@@ -10,7 +10,7 @@ using op_testing::expect_error;
 
 // An op of these tests alone: a pass returns the number of the kernel that it is of.
 struct Blend {
-  static constexpr std::string_view kName = "blend", kField = "swiglu_mlp";
+  static constexpr std::string_view kName = "blend", kField = "blend";
   struct Signature {
     int64_t width = 0;
   };
@@ -90,9 +90,9 @@ TEST_F(Shortfalls, AKernelWhosePassIsInNoRoomOfTheBuildIsRefusedWithThat) {
             "which is not in this build");
   expect_error(
       [] {
-        bind(64, {.written = {{"swiglu_mlp", "orphan"}}});
+        bind(64, {.written = {{"blend", "orphan"}}});
       },
-      "[model.ops_implementation] swiglu_mlp_implementation=orphan cannot run: takes its forward from "
+      "[model.ops_implementation] blend_implementation=orphan cannot run: takes its forward from "
       "absent, which is not in this build. Set it to one of [best, eager, library, own]");
 }
 
@@ -107,14 +107,14 @@ TEST_F(Shortfalls, WhatALibraryIsMissingForIsTold) {
             "found; install "
             "blend; without it a step takes 3 times as long (measured)");
   // So it is of what takes a pass from the library.
-  const BoundOps needing = bind(64, {.preferred = {{{"swiglu_mlp", "own"}}}});
+  const BoundOps needing = bind(64, {.preferred = {{{"blend", "own"}}}});
   EXPECT_EQ(choice_of(needing).provider, "own");
   EXPECT_TRUE(choice_of(needing).shortfall);
   expect_error(
       [] {
-        bind(64, {.written = {{"swiglu_mlp", "best"}}});
+        bind(64, {.written = {{"blend", "best"}}});
       },
-      "[model.ops_implementation] swiglu_mlp_implementation=best cannot run: takes its forward from "
+      "[model.ops_implementation] blend_implementation=best cannot run: takes its forward from "
       "library, which cannot run here: libblend was not found; install blend. Set it to one of [eager, own]");
 }
 
@@ -123,7 +123,7 @@ TEST_F(Shortfalls, WhatIsAsGoodAsItGetsIsSilent) {
   lacking = "libblend was not found";
   EXPECT_TRUE(choice_of(bind(2048)).shortfall);
   // What a user wrote is no default.
-  const BoundOps written = bind(128, {.written = {{"swiglu_mlp", "own"}}});
+  const BoundOps written = bind(128, {.written = {{"blend", "own"}}});
   EXPECT_FALSE(choice_of(written).shortfall);
   EXPECT_FALSE(choice_of(bind(128, {.fallback = "eager"})).shortfall);
 }
@@ -132,12 +132,13 @@ TEST_F(Shortfalls, AreErrorsOfStrictRuns) {
   EXPECT_EQ(choice_of(bind(2048, {.strict = true})).provider, "library");
   lacking = "libblend was not found";
   expect_error([] { bind(128, {.strict = true}); },
-               "[model.strict_kernels] blend runs on 'own', not on the best kernel for this hardware: "
-               "'library' libblend was "
-               "not found; without it a step takes 3 times as long (measured). Bring what is missing, write "
-               "the kernels that you "
-               "want under model.ops_implementation, or set model.strict_kernels to false");
-  EXPECT_EQ(choice_of(bind(128, {.written = {{"swiglu_mlp", "own"}}, .strict = true})).provider, "own");
+               "[model.strict_kernels] blend runs on 'own', not on 'library', the best kernel for this "
+               "hardware, which "
+               "cannot run here: libblend was not found; without it a step takes 3 times as long (measured). "
+               "Bring what is "
+               "missing, write the kernels that you want under model.ops_implementation, or set "
+               "model.strict_kernels to false");
+  EXPECT_EQ(choice_of(bind(128, {.written = {{"blend", "own"}}, .strict = true})).provider, "own");
 }
 
 TEST_F(Shortfalls, AreInReports) {

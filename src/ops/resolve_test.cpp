@@ -124,7 +124,7 @@ TEST(Resolve, ASuggestedBlockIsThatOfTheFamily) {
         [&] { resolve("ascend-910b", "deepseek_v3", field, "npu"); },
         fmt::format("[model.ops_implementation] {}_implementation=npu is explicitly disabled for "
                     "deepseek_v3: its results may depend on the batch, this family's must not. Set it to "
-                    "one of [eager].",
+                    "one of [eager]",
                     field));
   }
   const HardwareFacts gpu = known_hardware("cuda-sm90");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what transformers makes of prompts and of the answers behind them: tests/goldens/prompt_boundary/cases.jsonl.
+"""Records what transformers makes of prompts and of the answers behind them: tests/goldens/prompt_boundary/prompts.jsonl.
 
 Each case has a row and `texts`, one for each answer that is learnt from it: the ids of its prompt, as a model is asked
 with, and those of the answer with its end. `chat` says whether the model has the chat template of the folder's
@@ -76,6 +76,6 @@ def cases():
                     [ask, turn("assistant", "blue")])
 
 
-with open(FOLDER / "cases.jsonl", "w", encoding="utf-8") as out:
+with open(FOLDER / "prompts.jsonl", "w", encoding="utf-8") as out:
     for case in cases():
         out.write(json.dumps(case) + "\n")

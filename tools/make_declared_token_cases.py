@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Records the ids that transformers gives where other files than tokenizer.json declare tokens:
-tests/goldens/declared_tokens/cases.jsonl, for the tokenizer.json of that folder.
+tests/goldens/declared_tokens/declarations.jsonl, for the tokenizer.json of that folder.
 
 Each case has the other files of a folder, texts with their ids, and the ids of special tokens.
 
@@ -50,7 +50,7 @@ def cases():
     yield {CONFIG: decoder(), NAMES: {"additional_special_tokens": ["<|tool|>"]}}
 
 
-with open(FOLDER / "cases.jsonl", "w", encoding="utf-8") as out:
+with open(FOLDER / "declarations.jsonl", "w", encoding="utf-8") as out:
     for files in cases():
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(FOLDER / "tokenizer.json", folder)

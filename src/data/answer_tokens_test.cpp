@@ -51,9 +51,9 @@ std::vector<std::string> targets_of(const Example& example) {
 
 std::vector<Json> cases() {
   std::vector<Json> all;
-  const std::string text = read_file(kFolder + "/cases.jsonl");
+  const std::string text = read_file(kFolder + "/prompts.jsonl");
   for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
-    all.push_back(Json::parse(std::string_view(text).substr(begin, end - begin), "cases.jsonl"));
+    all.push_back(Json::parse(std::string_view(text).substr(begin, end - begin), "prompts.jsonl"));
   return all;
 }
 

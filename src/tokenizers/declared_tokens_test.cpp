@@ -24,10 +24,10 @@ Tokenizer load_with(const Files& files, int64_t vocab_size = kVocabSize) {
 
 // Right values are those of transformers (tools/make_declared_token_cases.py).
 TEST(DeclaredTokens, IdsAreThoseOfTransformers) {
-  const std::string text = read_file(kDeclared + "cases.jsonl");
+  const std::string text = read_file(kDeclared + "declarations.jsonl");
   int cases = 0;
   for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1, ++cases) {
-    const Json one = Json::parse(std::string_view(text).substr(begin, end - begin), "cases.jsonl");
+    const Json one = Json::parse(std::string_view(text).substr(begin, end - begin), "declarations.jsonl");
     Files files;
     for (const auto& [name, content] : one.at("files").as_object()) files.emplace_back(name, content.dump());
     const Tokenizer tokenizer = load_with(files);

@@ -161,6 +161,22 @@ class DiskPlans : public Plans {
     ASSERT_EQ(run("init " + shape + " " + folder() + "/wide").code, 0);
   }
 
+  // The most that the run's folder holds while it runs, as far as samples tell.
+  static int64_t most_bytes_of(const std::string& command, const std::string& out) {
+    std::atomic<bool> done = false;
+    int64_t most = 0;
+    std::thread watcher([&] {
+      for (; !done; std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+        most = std::max(most, bytes_in(out));
+    });
+    const Outcome outcome = run(command);
+    done = true;
+    watcher.join();
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    remove_all(out);
+    return most;
+  }
+
   // What --dry-run says, and the most that the run's folder holds while it runs.
   static void expect_planned(const std::string& name, const std::string& options,
                              const std::string& held_out = "0.001") {
@@ -174,19 +190,13 @@ class DiskPlans : public Plans {
     const size_t at = dry.out.find("\ndisk ");
     ASSERT_NE(at, std::string::npos) << dry.out;
     const double planned = bytes_at("\ntotal" + dry.out.substr(at + 5), 0);
-    std::atomic<bool> done = false;
+    // A sample may miss the short time at which the folder holds most, never the other way round: another run is
+    // watched where it did.
     int64_t most = 0;
-    std::thread watcher([&] {
-      for (; !done; std::this_thread::sleep_for(std::chrono::milliseconds(1)))
-        most = std::max(most, bytes_in(out));
-    });
-    const Outcome outcome = run(command);
-    done = true;
-    watcher.join();
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    for (int tries = 0; tries < 5 && planned > (1 + kPromised) * static_cast<double>(most); ++tries)
+      most = std::max(most, most_bytes_of(command, out));
     EXPECT_NEAR(planned / static_cast<double>(most), 1, kPromised)
         << name << ": " << planned << " planned, " << most;
-    remove_all(out);
   }
 };
 

@@ -11,6 +11,7 @@
 # make bench-check  the demo's step compared with the processor's peak; fails below half of it
 # make isa    the tests of ops, backends and training as older processors run them (SHORT=1: as CI does)
 # make nightly  the proofs that are too slow for every change; CONTRIBUTING.md lists them
+SHELL := /bin/bash
 PRESET ?= release
 BUILD := build/$(PRESET)
 TEMPER := build/release/temper
@@ -38,7 +39,8 @@ build: setup
 test: build
 	@python3 tools/check_layers.py
 	@python3 tools/check_limits.py
-	@cd $(BUILD) && OMP_WAIT_POLICY=passive ctest --output-on-failure -j $(JOBS)
+	@cd $(BUILD) && set -o pipefail && OMP_WAIT_POLICY=passive ctest --output-on-failure -j $(JOBS) -LE nightly | \
+	  python3 $(CURDIR)/tools/tell_skipped.py .
 
 parity: build
 	@$(BUILD)/tests/test_parity
@@ -56,7 +58,7 @@ check:
 	@cmake --preset $(PRESET) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 	@python3 tools/check_names.py --build $(BUILD)
-	@cd $(BUILD) && OMP_WAIT_POLICY=passive ctest --output-on-failure -j $(JOBS) -E 'test_ops|test_parity|test_cli'
+	@cd $(BUILD) && OMP_WAIT_POLICY=passive ctest --output-on-failure -j $(JOBS) -LE nightly -E 'test_ops|test_parity|test_cli'
 
 format:
 	@tools/setup.sh --check

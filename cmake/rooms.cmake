@@ -69,13 +69,18 @@ endfunction()
 
 # Distributes sources over the library, the folder's tests and the benchmarks. Two kinds of code are optimised less, in
 # libraries of their own that become a part of the library: what that costs a build it would never pay back. ONCE: the
-# folder's code runs once a run, or once an update. CALLS: it calls kernels, and the time is theirs.
+# folder's code runs once a run, or once an update. CALLS: it calls kernels, and the time is theirs. GPU: the folder sees
+# CUDA's headers, and no other does: a build without them compiles the rest alike.
 function(temper_add_sources folder)
-  cmake_parse_arguments(folder "ONCE;CALLS" "" "" ${ARGN})
+  cmake_parse_arguments(folder "ONCE;CALLS;GPU" "" "" ${ARGN})
   set(library "")
+  set(tests temper_tests)
+  if(folder_GPU)
+    set(tests temper_gpu_tests)
+  endif()
   foreach(source ${folder_UNPARSED_ARGUMENTS})
     if(source MATCHES "_test\\.cpp$")
-      set_property(GLOBAL APPEND PROPERTY temper_tests_${folder} ${source})
+      set_property(GLOBAL APPEND PROPERTY ${tests}_${folder} ${source})
       set_property(GLOBAL APPEND PROPERTY temper_test_folders ${folder})
     elseif(source MATCHES "_bench\\.cpp$")
       set_property(GLOBAL APPEND PROPERTY temper_benches ${source})
@@ -88,6 +93,8 @@ function(temper_add_sources folder)
     set(target temper_once)
   elseif(folder_CALLS)
     set(target temper_calls)
+  elseif(folder_GPU)
+    set(target temper_gpu)
   endif()
   target_sources(${target} PRIVATE ${library})
   temper_group_sources(${target} ${library})
@@ -172,7 +179,8 @@ endfunction()
 # whose package is missing is skipped, never with an #ifdef.
 # DEVICE_CODE names the architectures of *.cu that are for some GPUs alone.
 # LOOPS: the room is optimised in full where its kind is ONCE or CALLS.
-# <name>/room.cmake, where there is one, sees the packages and links libraries to temper_lib.
+# <name>/room.cmake, where there is one, sees the packages and links libraries to temper_lib. Sources of folders that need
+# CUDAToolkit are in temper_gpu.
 function(temper_add_folder name built missing)
   cmake_parse_arguments(room "LOOPS" "" "NEEDS;DEVICE_CODE" ${ARGN})
   set(${built} FALSE PARENT_SCOPE)
@@ -193,6 +201,9 @@ function(temper_add_folder name built missing)
   get_property(pace GLOBAL PROPERTY temper_pace_${kind})
   if(room_LOOPS)
     set(pace "")
+  endif()
+  if("CUDAToolkit" IN_LIST room_NEEDS)
+    set(pace GPU)
   endif()
   temper_add_sources(${kind} ${pace} ${sources})
   include(${CMAKE_CURRENT_SOURCE_DIR}/${name}/room.cmake OPTIONAL)
@@ -275,7 +286,7 @@ ${calls}}
   target_sources(temper_lib PRIVATE ${CMAKE_BINARY_DIR}/generated/register_${kind}.cpp)
 endfunction()
 
-# One test program per folder that has tests; every TEST becomes one ctest entry.
+# One test program per folder that has tests; every suite becomes one entry of ctest (cmake/suites.cmake).
 function(temper_add_tests)
   file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.cpp)
   add_library(temper_test_support STATIC ${support} ${PROJECT_SOURCE_DIR}/tests/main.cpp)
@@ -284,8 +295,7 @@ function(temper_add_tests)
   target_compile_definitions(temper_test_support PUBLIC TEMPER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # Tests are compiled more often than they run: little optimisation, and their headers only once.
   target_compile_options(temper_test_support PUBLIC -Og)
-  target_precompile_headers(temper_test_support PRIVATE <gtest/gtest.h> <algorithm> <fmt/core.h> <functional> <map>
-    <memory> <optional> <string> <unordered_map> <vector>)
+  target_precompile_headers(temper_test_support PRIVATE <gtest/gtest.h> ${TEMPER_OFTEN_INCLUDED})
   get_property(folders GLOBAL PROPERTY temper_test_folders)
   list(REMOVE_DUPLICATES folders)
   foreach(folder ${folders})
@@ -299,9 +309,31 @@ function(temper_add_test_program name)
   target_link_libraries(${name} PRIVATE temper_test_support)
   target_precompile_headers(${name} REUSE_FROM temper_test_support)
   temper_group_sources(${name} TESTS ${ARGN})
+  string(REGEX REPLACE "^test_" "" folder ${name})
+  get_property(gpu_tests GLOBAL PROPERTY temper_gpu_tests_${folder})
+  if(gpu_tests)
+    add_library(${name}_gpu OBJECT ${gpu_tests})
+    target_link_libraries(${name}_gpu PRIVATE temper_test_support)
+    target_include_directories(${name}_gpu SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+    target_precompile_headers(${name}_gpu REUSE_FROM temper_test_support)
+    temper_group_sources(${name}_gpu TESTS ${gpu_tests})
+    target_link_libraries(${name} PRIVATE ${name}_gpu)
+  endif()
+  # Of test_cli, whose tests are runs of the program, one takes about three seconds.
+  set(cost 1)
+  if(name STREQUAL "test_cli")
+    set(cost 3)
+  endif()
   set(environment "")
   if(TEMPER_SANITIZE MATCHES "thread")
-    set(environment ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/tsan.supp")
+    set(environment "ENVIRONMENT TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/tsan.supp")
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES TIMEOUT 600 ${environment})
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake CONTENT
+"set(PROGRAM $<TARGET_FILE:${name}>)
+set(NAME ${name})
+set(COST ${cost})
+set(ENVIRONMENT ${environment})
+include(${PROJECT_SOURCE_DIR}/cmake/suites.cmake)
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
 endfunction()

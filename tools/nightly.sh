@@ -4,6 +4,7 @@
 # tests of the program as it is installed. Ends with 1 at the first that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export PATH=$PATH:/usr/local/cuda/bin # where a toolkit is that nobody has put on PATH
 jobs=${JOBS:-$(nproc)}
 build=build/release
 begin=$SECONDS
@@ -28,6 +29,8 @@ step "tests of ops, backends, training and parity on other processors"
 make isa PRESET=release
 step "checkpoints of every mesh read on every other"
 TEMPER_ALL_STATE_PAIRS=1 $build/test_recipes --gtest_brief=1 --gtest_filter='*StateMeshes*'
+step "plans and other proofs of every kind"
+(cd $build && ctest --output-on-failure -j "$jobs" -L nightly)
 step "runs that are killed at random"
 TEMPER_KILLS=${TEMPER_KILLS:-60} $build/tests/test_cli --gtest_filter='RandomKills.*'
 step "everything passed"

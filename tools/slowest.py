@@ -39,12 +39,12 @@ def tests(folder):
     log = folder / "Testing/Temporary/LastTest.log"
     if not log.is_file():
         return {}
-    found, name = {}, None
+    found, program = {}, None
     for line in log.read_text(errors="replace").splitlines():
-        if start := re.match(r"\d+/\d+ Testing: (.+)", line):
-            name = start[1]
-        elif end := re.match(r"Test time = +([\d.]+) sec", line):
-            found[name] = float(end[1])
+        if start := re.match(r"\d+/\d+ Testing: (\w+)", line):
+            program = start[1]
+        elif end := re.match(r"\[ +(?:OK|FAILED) +\] (\S+?)(?:, where .*)? \((\d+) ms\)", line):
+            found[f"{program}.{end[1]}"] = int(end[2]) / 1000
     return found
 
 

@@ -123,7 +123,7 @@ TEST_F(Plugin, OneFileIsLoadedOnce) {
 TEST_F(Plugin, AreVerifiedLikeAnyKernel) {
   const auto verify = [](const std::string& plugin) {
     ::setenv("TEMPER_PLUGIN_PATH", plugin.c_str(), 1);
-    const Outcome outcome = run("ops --verify --device toy");
+    const Outcome outcome = run("ops --verify --device toy --op swiglu");
     ::unsetenv("TEMPER_PLUGIN_PATH");
     return outcome;
   };

@@ -71,7 +71,7 @@ template <int kSteps>
 struct ValueRows {
   uint32_t parts[kSteps][4];
 
-  __device__ ValueRows() = default;
+  ValueRows() = default;
   __device__ explicit ValueRows(const ValueSums<2 * kSteps>& sums) {
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) left_of_sums(parts[k], sums.values[2 * k], sums.values[2 * k + 1]);

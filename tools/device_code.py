@@ -14,6 +14,7 @@ import hashlib
 import pathlib
 import re
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tools/device_code.txt"
@@ -69,8 +70,13 @@ def changed():
 
 def objects(build):
     rules = (build / "build.ninja").read_text()
-    return [name for file in changed()
-            for name in re.findall(FULL.format(re.escape(file)), rules, re.M)]
+    found = {file: re.findall(FULL.format(re.escape(file)), rules, re.M) for file in changed()}
+    # A build that does not optimise device code itself has such an object of every file.
+    without = [file for file, names in found.items() if not any("_in_full" in name for name in names)]
+    if "/temper_device_code_in_full" in rules and without:
+        sys.exit(f"no target of {build} compiles in full: {', '.join(without)}; temper_device_code_in_full in "
+                 "CMakeLists.txt must name all device code")
+    return [name for names in found.values() for name in names]
 
 
 def main():

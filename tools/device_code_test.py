@@ -63,6 +63,18 @@ class DeviceCode(unittest.TestCase):
                          ["CMakeFiles/temper_ampere.dir/src/b.cu.o",
                           "CMakeFiles/temper_device_code_in_full_hopper.dir/src/b.cu.o"])
 
+    def test_a_changed_file_without_an_object_of_full_code_is_an_error(self):
+        self.write("src/c.cu", "")
+        (self.root / "build").mkdir()
+        # A build that optimises device code itself has objects of what differs between architectures alone.
+        self.write("build/build.ninja", "build CMakeFiles/temper_ampere.dir/src/b.cu.o: CUDA_COMPILER\n")
+        self.assertEqual(self.run_script("--objects", str(self.root / "build")), [])
+        self.write("build/build.ninja",
+                   "build CMakeFiles/temper_device_code_in_full.dir/src/b.cu.o: CUDA_COMPILER\n")
+        with self.assertRaises(subprocess.CalledProcessError) as raised:
+            self.run_script("--objects", str(self.root / "build"))
+        self.assertIn("compiles in full: src/c.cu;", raised.exception.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # test_both_ways.sh [PRESET]: the build of a machine without a CUDA compiler, and where there is one that of a machine
 # without the headers of cuDNN's front end, each in a folder of its own (build/without_PACKAGE): configured, built as far as
-# the program and the tests of what is registered, tried, and what is missing must be told. After a build of the same preset
-# (release unless another is named) ccache has nearly all of it.
+# the program and the tests of what is registered, tried, and what is missing must be told. An nvcc that does not work is
+# taken as missing. After a build of the same preset (release unless another is named) ccache has nearly all of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
@@ -23,11 +23,29 @@ try_without() {
   "$folder/test_device" --gtest_brief=1 --gtest_filter='Facts.*'
 }
 
+# An nvcc that fails is as good as none, and is named.
+try_broken_nvcc() {
+  local folder=build/broken_nvcc
+  echo "== with an nvcc that does not work"
+  rm -rf "$folder"
+  CUDACXX=/bin/false cmake --preset "$preset" -B "$folder" >/dev/null 2>&1 ||
+    { echo "a build with an nvcc that does not work cannot be configured"; exit 1; }
+  grep -q "^backends/cuda: the CUDA compiler /bin/false does not compile: .*make build" "$folder/left_out.txt" ||
+    { echo "the build does not say that nvcc does not work"; exit 1; }
+}
+
+try_broken_nvcc
 try_without nvcc backends/cuda
+build/without_nvcc/temper ops --hardware cuda-sm90 | grep -A3 'attn_implementation' |
+  grep -q "NOT THE BEST for this hardware: the kernels for this hardware are not in this build" ||
+  { echo "temper ops does not say that the kernels of GPUs are left out"; exit 1; }
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
   try_without CudnnFrontend backends/cudnn
   # What such a build says of an H200, which need not be here.
   build/without_CudnnFrontend/temper ops --hardware cuda-sm90 --dtype bfloat16 | grep -A3 'attn_implementation' |
     grep -q "NOT THE BEST for this hardware, that is hopper" ||
     { echo "temper ops does not say that attention is not the best"; exit 1; }
+  # What cuDNN refuses itself is as good as it gets.
+  build/without_CudnnFrontend/temper ops tests/goldens/gpt_oss_trained --hardware cuda-sm90 --dtype bfloat16 \
+    --strict-kernels >/dev/null
 fi

@@ -207,11 +207,12 @@ void check_characters(std::string_view text, std::string_view where) {
     fail("[{}:{}] the text has a NUL character; remove it", where, line_of(nul));
 }
 
-// The number of the first line, up to one behind `last`, that has a tab before its text.
-std::optional<int> tab_that_indents(std::string_view text, int last) {
-  for (int line = 1; line <= last + 1 && !text.empty(); ++line) {
+// Which of two lines, from `first` on, has a tab before its text. Further up tabs are allowed: in block
+// scalars and lists.
+std::optional<int> tab_that_indents(std::string_view text, int first) {
+  for (int line = 1; line <= first + 1 && !text.empty(); ++line) {
     const size_t indent = std::min(text.find_first_not_of(" \t"), text.size());
-    if (text.substr(0, indent).find('\t') != std::string_view::npos) return line;
+    if (line >= first && text.substr(0, indent).find('\t') != std::string_view::npos) return line;
     text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
   }
   return std::nullopt;
@@ -230,11 +231,11 @@ Node parse_yaml(std::string_view text, std::string_view where) {
   } catch (const YAML::DeepRecursion& error) {
     fail("[{}] lists and mappings are nested too deeply", builder.place(error.mark));
   } catch (const YAML::Exception& error) {
-    if (const auto tab = tab_that_indents(text, error.mark.line + 1))
-      fail("[{}:{}] not valid YAML: a tab indents this line; indent with spaces", where, *tab);
     const bool open_quote = error.msg == YAML::ErrorMsg::DOC_IN_SCALAR;
-    fail("[{}] not valid YAML: {}", builder.place(error.mark),
-         open_quote ? "a quote is not closed" : error.msg);
+    const auto tab = tab_that_indents(text, error.mark.line + 1);
+    fail("[{}] not valid YAML: {}{}", builder.place(error.mark),
+         open_quote ? "a quote is not closed" : error.msg,
+         tab ? fmt::format("; a tab indents line {}: indent with spaces", *tab) : "");
   }
   return builder.take();
 }

@@ -72,11 +72,25 @@ TEST(Yaml, MergesMappings) {
 }
 
 TEST(Yaml, TabsThatIndentAreNamed) {
-  const std::string tab = "not valid YAML: a tab indents this line; indent with spaces";
-  for (const char* text : {"a:\n\tb: 2\n", "a:\n\t- 2\n", "a:\n  b: 1\n \tc: 2\n"})
-    EXPECT_TRUE(yaml_error(text).ends_with(tab)) << text << yaml_error(text);
-  EXPECT_EQ(yaml_error("a:\n\tb: 2\n"), "[f.yaml:2] " + tab);
+  const auto tab = [](int line) { return fmt::format("; a tab indents line {}: indent with spaces", line); };
+  for (const char* text : {"a:\n\tb: 2\n", "a:\n\t- 2\n", "a:\n\tb: 2\n\tc: 3\n", "a: 1\n\tb: 2\n"}) {
+    const std::string error = yaml_error(text);
+    EXPECT_TRUE(error.starts_with("[f.yaml:2] not valid YAML: ") && error.ends_with(tab(2))) << text << error;
+  }
+  EXPECT_TRUE(yaml_error("a:\n  b: 1\n \tc: 2\n").ends_with(tab(3)));
   EXPECT_EQ(yaml_error("a: 1\t# remark\n"), "no error");
+}
+
+// In the text of a block scalar, or in a list, a tab is no error, and hides none that comes later.
+TEST(Yaml, TabsThatAreAllowedAreNotBlamed) {
+  const std::string block = "a: |\n  def f():\n  \treturn 1\n";
+  EXPECT_EQ(yaml_error(block), "no error");
+  EXPECT_EQ(yaml_error("a: [1,\n\t2]\n"), "no error");
+  for (const std::string& text : {block + "b: [1, 2\nc: 3\n", block + "b: 1\nc: d: e\n"}) {
+    const std::string error = yaml_error(text);
+    EXPECT_TRUE(error.starts_with("[f.yaml:5] not valid YAML: ")) << error;
+    EXPECT_EQ(error.find("tab"), std::string::npos) << error;
+  }
 }
 
 TEST(Yaml, SyntaxErrorsNameTheLine) {

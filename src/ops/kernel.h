@@ -87,6 +87,7 @@ struct Kernel {
   // accepts.
   Refusal (*missing)(const HardwareFacts&) = nullptr;
   // How far the kernel is behind: the best one that its op has for a signature there. Null: none is better.
+  // Also asked for signatures that the kernel refuses, where a composition runs instead.
   std::optional<Better> (*better)(const typename Op::Signature&, const HardwareFacts&) = nullptr;
   // False: the last bits of results differ from run to run. Such a kernel is never chosen unless it is
   // written.

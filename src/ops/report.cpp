@@ -65,8 +65,15 @@ bool is_batch_invariant(const Choice& choice) {
 
 Json json_of(const std::optional<Shortfall>& shortfall) {
   if (!shortfall) return {};
-  return Json::Object{
-      {"best", shortfall->provider}, {"reason", shortfall->reason}, {"cost", shortfall->cost}};
+  return Json::Object{{"best", shortfall->provider.empty() ? Json() : Json(shortfall->provider)},
+                      {"reason", shortfall->reason},
+                      {"cost", shortfall->cost}};
+}
+
+std::string behind_the_best(const Shortfall& shortfall) {
+  if (shortfall.provider.empty()) return "NOT THE BEST for this hardware: " + shortfall.reason;
+  return fmt::format("NOT THE BEST for this hardware, that is {}{}", shortfall.provider,
+                     shortfall.cost.empty() ? "" : ": without it " + shortfall.cost);
 }
 
 }  // namespace
@@ -80,9 +87,7 @@ std::string explain(const std::vector<Choice>& choices, const HardwareFacts& fac
     const auto line = [&](const std::string& text) { out += fmt::format("{:<37} {}\n", "", text); };
     for (const std::string& tiling : choice.tilings) line("tiles " + tiling);
     for (const std::string& pass : choice.passes) line("with " + pass);
-    if (choice.shortfall)
-      line(fmt::format("NOT THE BEST for this hardware, that is {}{}", choice.shortfall->provider,
-                       choice.shortfall->cost.empty() ? "" : ": without it " + choice.shortfall->cost));
+    if (choice.shortfall) line(behind_the_best(*choice.shortfall));
     if (is_batch_invariant(choice)) line("a token's result does not depend on the others");
     for (const PassedOver& other : not_chosen(choice, facts))
       line(other.reason.empty() ? fmt::format("or {}", other.provider)

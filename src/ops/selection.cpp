@@ -23,10 +23,34 @@ std::string describe(const Tiling& tiling, const HardwareFacts& facts) {
                                                 grouped(8 * facts.scratch_bytes), facts.scratch_name);
 }
 
+std::string not_in_build(std::string_view provider) {
+  return "is not in this build" + why_left_out("backends", provider);
+}
+
+bool is_registered(const std::vector<std::pair<std::string, const void*>>& kernels,
+                   std::string_view provider) {
+  return std::any_of(kernels.begin(), kernels.end(),
+                     [&](const auto& each) { return each.first == provider; });
+}
+
+// The kernel that is better than this one for every use.
+template <class Ask>
+std::optional<Better> better_for_all(const Ask& ask, const void* kernel, const std::vector<size_t>& uses) {
+  std::optional<Better> all;
+  for (const size_t use : uses) {
+    const std::optional<Better> one = ask(kernel, use);
+    if (!one || (all && all->provider != one->provider)) return std::nullopt;
+    all = one;
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string describe_shortfall(const Choice& choice) {
   const Shortfall& behind = choice.shortfall.value();
+  if (behind.provider.empty())
+    return fmt::format("{} runs on '{}', a composition: {}", choice.op, choice.provider, behind.reason);
   return fmt::format("{} runs on '{}', not on '{}', the best kernel for this hardware, which {}{}", choice.op,
                      choice.provider, behind.provider, behind.reason,
                      behind.cost.empty() ? "" : "; without it " + behind.cost);
@@ -87,7 +111,6 @@ void Binder::ask(const AnyOp& op, const std::vector<size_t>& uses, Candidate& ca
     if (candidate.refusal) return;
     Answer answer = op.ask(candidate.made.kernel, use);
     candidate.refusal = std::move(answer.refusal);
-    if (answer.better) candidate.better = answer.better;
     if (candidate.refusal || !answer.tilings || answer.tilings->empty()) continue;
     int chosen = 0;
     candidate.refusal = choose_tiling(*answer.tilings, facts_, &chosen);
@@ -96,8 +119,8 @@ void Binder::ask(const AnyOp& op, const std::vector<size_t>& uses, Candidate& ca
     candidate.tilings.push_back(describe((*answer.tilings)[static_cast<size_t>(chosen)], facts_));
   }
   if (candidate.refusal) return;
-  if (kernel.missing) candidate.refusal = "cannot run here: " + *kernel.missing;
-  candidate.missing = kernel.missing.has_value();
+  candidate.refusal = kernel.missing;
+  if (kernel.missing) candidate.missing = "cannot run here: " + *kernel.missing;
   candidate.made.forward = find_pass(op, uses, "forward", kernel.needs.forward, candidate);
   candidate.made.backward = find_pass(op, uses, "backward", kernel.needs.backward, candidate);
 }
@@ -112,8 +135,7 @@ const void* Binder::find_pass(const AnyOp& op, const std::vector<size_t>& uses, 
                                     [&](const auto& each) { return each.first == provider; });
     last = {.provider = std::string(provider)};
     if (found == op.registered.end()) {
-      last.refusal = "is not in this build" + why_left_out("backends", provider);
-      last.missing = true;
+      last.refusal = last.missing = not_in_build(provider);
       continue;
     }
     last.made.kernel = found->second;
@@ -123,38 +145,48 @@ const void* Binder::find_pass(const AnyOp& op, const std::vector<size_t>& uses, 
     return found->second;
   }
   if (!providers.empty() && !candidate.refusal) {
-    candidate.refusal = fmt::format("takes its {} from {}, which {}", pass, last.provider, *last.refusal);
-    candidate.missing = last.missing;
+    candidate.refusal = fmt::format("takes its {} from {}, which {}", pass, last.provider,
+                                    last.missing ? *last.missing : *last.refusal);
+    if (last.missing) candidate.missing = candidate.refusal;
   }
   return nullptr;
 }
 
 // What was chosen by default, beside the best kernel that the op has for these uses on such hardware: one
 // that would run but for what is missing here, or one that this build does not have.
-std::optional<Shortfall> Binder::shortfall(const AnyOp& op, const std::vector<Candidate>& candidates,
+std::optional<Shortfall> Binder::shortfall(const AnyOp& op, const std::vector<size_t>& uses,
+                                           const std::vector<Candidate>& candidates,
                                            const Candidate& chosen) const {
-  const std::string cost(chosen.better ? chosen.better->cost : "");
+  const std::optional<Better> better = better_for_all(op.better, chosen.made.kernel, uses);
+  const std::string cost(better ? better->cost : "");
   for (const Candidate& candidate : candidates)
     if (candidate.place < chosen.place && candidate.missing && candidate.deterministic)
-      return Shortfall{candidate.provider, *candidate.refusal, cost};
-  const auto absent = [&](std::string_view provider) {
-    return std::none_of(op.registered.begin(), op.registered.end(),
-                        [&](const auto& each) { return each.first == provider; });
-  };
-  const auto not_built = [&](std::string_view provider) {
-    return Shortfall{std::string(provider), "is not in this build" + why_left_out("backends", provider),
-                     cost};
-  };
-  if (chosen.better && absent(chosen.better->provider)) return not_built(chosen.better->provider);
-  if (!op.facts(chosen.made.kernel).composes) return std::nullopt;
-  // Behind a composition is every kernel of a room that was left out.
+      return Shortfall{candidate.provider, *candidate.missing, cost};
+  if (better && !is_registered(op.registered, better->provider))
+    return Shortfall{std::string(better->provider), not_in_build(better->provider), cost};
+  return op.facts(chosen.made.kernel).composes ? behind_composition(op, uses, candidates) : std::nullopt;
+}
+
+// A composition runs where the hardware's kernels refuse. These know whether one that this build does not
+// have would take the uses; where there is none, nobody does.
+std::optional<Shortfall> Binder::behind_composition(const AnyOp& op, const std::vector<size_t>& uses,
+                                                    const std::vector<Candidate>& candidates) const {
+  bool is_alone = true;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.elsewhere || op.facts(candidate.made.kernel).composes) continue;
+    is_alone = false;
+    const std::optional<Better> better = better_for_all(op.better, candidate.made.kernel, uses);
+    if (better && !is_registered(op.registered, better->provider))
+      return Shortfall{std::string(better->provider), not_in_build(better->provider), ""};
+  }
   const auto& fields = hardware_table(facts_.hardware).fields;
   const auto known = fields.find(std::string(op.field));
-  if (known == fields.end()) return std::nullopt;
-  for (const KernelName& name : known->second.names)
-    if (absent(name.provider) && name.min_capability <= facts_.compute_capability &&
-        !why_left_out("backends", name.provider).empty())
-      return not_built(name.provider);
+  if (!is_alone || known == fields.end()) return std::nullopt;
+  for (const KernelName& name : known->second.names) {
+    const std::string why = why_left_out("backends", name.provider);
+    if (name.min_capability <= facts_.compute_capability && !why.empty())
+      return Shortfall{"", "the kernels for this hardware are not in this build" + why, ""};
+  }
   return std::nullopt;
 }
 
@@ -203,7 +235,7 @@ const Binder::Candidate* Binder::choose(const AnyOp& op, const Wanted& wanted,
   const std::string what =
       wanted.name == resolved.provider ? "" : fmt::format("stands for '{}', which ", resolved.provider);
   const std::string why = choice.passed_over.empty()
-                              ? what + "is not in this build" + why_left_out("backends", resolved.provider)
+                              ? what + not_in_build(resolved.provider)
                               : what + fmt::format("cannot run: {}", choice.passed_over.front().reason);
   fail("[{}] {}={} {}. Set it to one of [{}]", place_of(wanted.pattern), choice.field, wanted.name, why,
        join(possible));
@@ -264,7 +296,7 @@ void Binder::bind_op(const AnyOp& op) {
       }
     }
     const Candidate& chosen = *choose(op, wanted, asked, choice);
-    if (wanted.name.empty()) choice.shortfall = shortfall(op, asked, chosen);
+    if (wanted.name.empty()) choice.shortfall = shortfall(op, members, asked, chosen);
     const void* kernel = chosen.made.kernel;
     if (chosen.made.tiling > 0 || !chosen.passes.empty()) {
       result_.owned_.push_back(op.made_of(chosen.made));

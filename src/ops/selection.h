@@ -20,7 +20,7 @@ struct PassedOver {
 
 // A default that is not the best kernel there is for this hardware.
 struct Shortfall {
-  std::string provider;  // the best one
+  std::string provider;  // the best one; empty where no kernel of the op is here that could be asked for it
   std::string reason;    // why it is not here, and what brings it
   std::string cost;      // of doing without, where it was measured
 };
@@ -143,11 +143,13 @@ class Binder {
     op.ask = [&uses, this](const void* any, size_t use) {
       const auto& kernel = *static_cast<const Kernel<Op>*>(any);
       const auto& signature = uses[use].signature;
-      Answer answer{kernel.accepts(signature, facts_), {}, {}};
-      if (answer.refusal) return answer;
-      if (kernel.tilings != nullptr) answer.tilings = kernel.tilings(signature);
-      if (kernel.better != nullptr) answer.better = kernel.better(signature, facts_);
+      Answer answer{kernel.accepts(signature, facts_), {}};
+      if (!answer.refusal && kernel.tilings != nullptr) answer.tilings = kernel.tilings(signature);
       return answer;
+    };
+    op.better = [&uses, this](const void* any, size_t use) {
+      const auto& kernel = *static_cast<const Kernel<Op>*>(any);
+      return kernel.better == nullptr ? std::nullopt : kernel.better(uses[use].signature, facts_);
     };
     op.facts = [this](const void* any) {
       const auto& kernel = *static_cast<const Kernel<Op>*>(any);
@@ -201,9 +203,10 @@ class Binder {
     bool family = false;  // the family's own
     size_t place = 0;     // in the order of preference, whatever is tried first
     Refusal refusal = {};
-    bool missing = false;  // refused for what could be brought: a library, a room of the build
+    // Where it is refused for what could be brought, a library or a room of the build: the same behind
+    // "which".
+    Refusal missing = {};
     std::vector<std::string> tilings = {}, passes = {};
-    std::optional<Better> better = {};
     bool elsewhere = false;  // for other hardware
     bool deterministic = true;
   };
@@ -222,7 +225,6 @@ class Binder {
   struct Answer {
     Refusal refusal;
     std::optional<std::vector<Tiling>> tilings;
-    std::optional<Better> better;
   };
   struct AnyOp {
     std::string_view op, field;
@@ -230,6 +232,7 @@ class Binder {
     std::vector<std::pair<std::string, const void*>> registered = {};  // provider, kernel
     std::function<KernelFacts(const void* kernel)> facts = {};
     std::function<Answer(const void* kernel, size_t use)> ask = {};
+    std::function<std::optional<Better>(const void* kernel, size_t use)> better = {};
     std::function<std::shared_ptr<const void>(const Made&)> made_of = {};
   };
   struct Collected {
@@ -244,8 +247,10 @@ class Binder {
   void ask(const AnyOp& op, const std::vector<size_t>& uses, Candidate& candidate) const;
   const void* find_pass(const AnyOp& op, const std::vector<size_t>& uses, std::string_view pass,
                         const std::vector<std::string_view>& providers, Candidate& candidate) const;
-  std::optional<Shortfall> shortfall(const AnyOp& op, const std::vector<Candidate>& candidates,
-                                     const Candidate& chosen) const;
+  std::optional<Shortfall> shortfall(const AnyOp& op, const std::vector<size_t>& uses,
+                                     const std::vector<Candidate>& candidates, const Candidate& chosen) const;
+  std::optional<Shortfall> behind_composition(const AnyOp& op, const std::vector<size_t>& uses,
+                                              const std::vector<Candidate>& candidates) const;
   void refuse_shortfalls() const;
   const Candidate* choose(const AnyOp& op, const Wanted& wanted, const std::vector<Candidate>& candidates,
                           Choice& choice) const;

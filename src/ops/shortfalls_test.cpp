@@ -53,16 +53,45 @@ void register_blend() {
   register_op<Blend>([] { return 4; });
 }
 
+// A second one. Its one kernel takes little and knows of a better one that takes more.
+struct Crush {
+  static constexpr std::string_view kName = "crush", kField = "crush";
+  using Signature = Blend::Signature;
+  using Forward = int();
+  using Backward = int();
+  using Compose = int();
+};
+
+std::optional<Better> absent_takes_more(const Crush::Signature& s, const HardwareFacts&) {
+  if (s.width > 256) return std::nullopt;
+  return Better{"absent", "a step takes twice as long (measured)"};
+}
+
+void register_crush() {
+  if (kernels<Crush>().find("small") != nullptr) return;
+  kernels<Crush>().add("small",
+                       {.accepts = narrow, .forward = [] { return 1; }, .better = absent_takes_more});
+  register_op<Crush>([] { return 2; });
+}
+
 class Shortfalls : public testing::Test {
  protected:
   void SetUp() override {
     register_blend();
+    register_crush();
     lacking.clear();
   }
   static BoundOps bind(int64_t width, OpsConfig config = {}) {
     Binder binder(std::move(config), op_testing::facts());
     binder.bind<Blend>(std::vector<Blend::Signature>{{width}});
     return binder.finish();
+  }
+  static Choice crush(const std::vector<int64_t>& widths) {
+    std::vector<Crush::Signature> signatures;
+    for (const int64_t width : widths) signatures.push_back({width});
+    Binder binder({}, op_testing::facts());
+    binder.bind<Crush>(signatures);
+    return binder.finish().choices().at(0);
   }
   static const Choice& choice_of(const BoundOps& ops) { return ops.choices().at(0); }
 };
@@ -126,6 +155,45 @@ TEST_F(Shortfalls, WhatIsAsGoodAsItGetsIsSilent) {
   const BoundOps written = bind(128, {.written = {{"blend", "own"}}});
   EXPECT_FALSE(choice_of(written).shortfall);
   EXPECT_FALSE(choice_of(bind(128, {.fallback = "eager"})).shortfall);
+}
+
+TEST_F(Shortfalls, ACompositionIsBehindWhatWouldTakeAllUses) {
+  EXPECT_EQ(describe_shortfall(crush({64})),
+            "crush runs on 'small', not on 'absent', the best kernel for this hardware, which is not in this "
+            "build; without it a step takes twice as long (measured)");
+  // The cost is that of small.
+  EXPECT_EQ(describe_shortfall(crush({64, 128})),
+            "crush runs on 'eager', not on 'absent', the best kernel for this hardware, which is not in this "
+            "build");
+  // What the better kernel itself refuses is as good as it gets.
+  for (const std::vector<int64_t>& widths : {std::vector<int64_t>{512}, {64, 512}}) {
+    EXPECT_EQ(crush(widths).provider, "eager");
+    EXPECT_FALSE(crush(widths).shortfall);
+  }
+}
+
+TEST_F(Shortfalls, WhereNoKernelCanBeAskedNoneIsNamed) {
+  Choice choice;
+  choice.op = "crush";
+  choice.field = "crush_implementation";
+  choice.provider = "eager";
+  choice.shortfall = {"", "the kernels for this hardware are not in this build (no mill: buy one)", ""};
+  EXPECT_EQ(describe_shortfall(choice),
+            "crush runs on 'eager', a composition: the kernels for this hardware are not in this build (no "
+            "mill: buy one)");
+  EXPECT_NE(explain({choice}, op_testing::facts())
+                .find("NOT THE BEST for this hardware: the kernels for this hardware are not in this build"),
+            std::string::npos);
+}
+
+TEST_F(Shortfalls, AWrittenKernelThatMissesItsLibrarySaysSoOnce) {
+  lacking = "libblend was not found; install blend";
+  expect_error(
+      [] {
+        bind(64, {.written = {{"blend", "library"}}});
+      },
+      "[model.ops_implementation] blend_implementation=library cannot run: libblend was not found; install "
+      "blend. Set it to one of [eager, own]");
 }
 
 TEST_F(Shortfalls, AreErrorsOfStrictRuns) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/load.h"
 #include "optimizers/adamw.h"
 #include "tests/support/errors.h"
 #include "tests/support/op_testing.h"
@@ -238,6 +239,48 @@ TEST_F(CheckMemory, CountsWhatWeightsTravelThrough) {
   EXPECT_LT(without, kChunk / 4);
   config_.exchange.memory = ChunkMemory::kHost;
   EXPECT_EQ(workspace(), without);
+}
+
+// Of groups of GPUs that sum bfloat16 each has a place for what other ranks send; float32 is summed without.
+TEST_F(CheckMemory, CountsWhatGpusReceiveForSums) {
+  config_.model.dtype = DType::kBF16;
+  setting_.facts = known_hardware("cuda-sm90");
+  const auto expect_places = [&](const Mesh& mesh, int expected) {
+    constexpr double kReceived = 64 << 20,
+                     kRows = 1 << 20;  // the rows of a step, of which each rank has fewer
+    setting_.mesh = {};
+    const int64_t one = rehearse(config_, setting_).of(MemoryTag::kData);
+    setting_.mesh = mesh;
+    EXPECT_NEAR(static_cast<double>(rehearse(config_, setting_).of(MemoryTag::kData) - one),
+                expected * kReceived, kRows);
+  };
+  expect_places({.tensor = 2}, 1);
+  expect_places({.replicate = 2, .tensor = 2}, 1);  // gradients are float32
+  config_.train.gradients = DType::kBF16;
+  expect_places({.replicate = 2, .tensor = 2}, 2);
+  config_.model.dtype = DType::kF32;
+  config_.train.gradients = DType::kF32;
+  expect_places({.replicate = 2, .tensor = 2}, 0);
+  config_.model.dtype = DType::kBF16;
+  setting_.facts = detect_cpu();  // ranks of hosts have no such place
+  expect_places({.tensor = 2}, 0);
+}
+
+// The network that sums gradients is down while answers are sampled; that of tensor ranks is not.
+TEST_F(CheckMemory, NetworksThatSleepGiveTheirPlacesBack) {
+  setting_.facts = known_hardware("cuda-sm90");
+  setting_.mesh = {.replicate = 2, .tensor = 2};
+  const auto data_of_rollouts = [&](const char* sleep) {
+    RunConfig config;
+    config::Schema schema = config::schema_of(config);
+    config::load(schema, "",
+                 {"--recipe=grpo", "--device=cuda", "--output=x", "--model.path=x", "--model.dtype=bfloat16",
+                  "--data.train=[x]", "--data.max_length=128", "--train.gradients=bfloat16",
+                  "--grpo.rewards=[{type: pattern, pattern: x}]", "--grpo.max_new_tokens=8",
+                  fmt::format("--grpo.sleep={}", sleep)});
+    return static_cast<double>(rehearse(config, setting_).rollouts.value().plan.of(MemoryTag::kData));
+  };
+  EXPECT_NEAR(data_of_rollouts("[]") - data_of_rollouts("[communication]"), 64 << 20, 1 << 16);
 }
 
 // Frozen weights have no gradients, moments, masters or place in checkpoints.

@@ -252,8 +252,11 @@ void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& co
     const std::unique_ptr<layers::Adapter> copy = apart.copy(trained, adapter, *ranks.all);
     if (!std::exchange(rolled, true)) plan.updates = peaks_of(counted);
     if (recipe.rollouts == nullptr) return;
+    const RolloutWish wish = recipe.rollouts(config);
+    if (std::ranges::count(wish.asleep, training::UpdateState::kCommunication) > 0)
+      ranks.groups.disconnect(apart.model != nullptr);
     RolloutMemory made = rehearse_rollout(apart.model ? apart.model->decoder : model->decoder, trained,
-                                          copy ? copy.get() : adapter, recipe.rollouts(config));
+                                          copy ? copy.get() : adapter, wish);
     if (!plan.rollouts || plan.rollouts->plan.total < made.plan.total) plan.rollouts = std::move(made);
   };
   config.adapters.empty() ? rehearse_model(config, *model, setting.sample_of(0), objective, ranks, after)

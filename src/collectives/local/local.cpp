@@ -2,6 +2,7 @@
 
 #include "base/registry.h"
 #include "collectives/launch.h"
+#include "collectives/received_numbers.h"
 
 namespace temper::collectives {
 namespace {
@@ -12,9 +13,9 @@ class Only final : public Group {
   Only(int ranks, const char* name) : Group(0, ranks, name, all_ranks(ranks)) {}
 
  private:
-  void do_all_reduce(const Call&, const Tensor&) override {}
+  void do_all_reduce(const Call&, const Tensor& values) override { receive(values); }
   void do_all_gather(const Call&, const Tensor&, const Tensor&) override {}
-  void do_reduce_scatter(const Call&, const Tensor&, const Tensor&) override {}
+  void do_reduce_scatter(const Call&, const Tensor& whole, const Tensor&) override { receive(whole); }
   void do_broadcast(const Call&, const Tensor&) override {}
   void do_all_to_all(const Call&, const RowExchange&) override {}
   // The others bring what this one brings.
@@ -22,9 +23,17 @@ class Only final : public Group {
     return std::vector<std::string>(static_cast<size_t>(size()), mine);
   }
   void do_set_deadline(double) override {}
+  void do_disconnect() override { received_.give_back(); }
   std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int) override {
     return std::make_unique<Only>(static_cast<int>(ranks.size()), name.c_str());
   }
+
+  // What a group of GPUs takes for sums.
+  void receive(const Tensor& values) {
+    if (is_apart(values.device()) && ReceivedNumbers::are_of(values.dtype())) received_.take(values.device());
+  }
+
+  ReceivedNumbers received_;
 };
 
 void launch_here(const LaunchOptions& options, const Body& body) {

@@ -6,26 +6,31 @@
 namespace temper::collectives {
 namespace {
 
-constexpr int64_t kReceived = int64_t{64} << 20;  // bytes for what other ranks send
-constexpr int64_t kSmall = int64_t{128} << 10;    // bytes of a tensor that every rank adds up
-constexpr int64_t kTogether = 8;                  // elements that the GPU reads at once
+constexpr int64_t kReceived = ReceivedNumbers::kBytes;
+constexpr int64_t kSmall = int64_t{128} << 10;  // bytes of a tensor that every rank adds up
+constexpr int64_t kTogether = 8;                // elements that the GPU reads at once
 
 int64_t rounded_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
 }  // namespace
+
+bool NarrowSums::is_small(int64_t count, DType dtype, int ranks) {
+  return count * size_of(dtype) <= kSmall &&
+         rounded_up(count, kTogether) * size_of(dtype) * ranks <= kReceived;
+}
 
 int64_t NarrowSums::Piece::slot() const { return rounded_up(each, kTogether) * size(); }
 
 int64_t NarrowSums::most() const { return kReceived / 2 / ranks_ / kTogether * kTogether; }
 
 std::byte* NarrowSums::received(const Piece& piece, int rank) const {
-  return static_cast<std::byte*>(received_.raw()) + piece.received + rank * piece.slot();
+  return received_.begin() + piece.received + rank * piece.slot();
 }
 
 void NarrowSums::add_all_reduce(const Tensor& values) {
   const int64_t count = values.numel();
   Piece piece{.dtype = values.dtype(), .all = static_cast<std::byte*>(values.raw()), .gathers = true};
-  if (values.bytes() <= kSmall && values.bytes() * ranks_ <= kReceived) {
+  if (is_small(count, piece.dtype, ranks_)) {
     piece.each = piece.end = count;
     piece.sums = piece.all;
     piece.is_small = true;
@@ -87,8 +92,6 @@ ncclResult_t NarrowSums::gather(std::span<const Piece> pieces, ncclComm_t networ
 }
 
 ncclResult_t NarrowSums::start(ncclComm_t network, cudaStream_t on) {
-  if (!pieces_.empty() && !received_.defined())
-    received_ = Tensor::empty({kReceived}, DType::kU8, MemoryTag::kWorkspace, gpu_);
   ncclResult_t result = ncclSuccess;
   for (size_t begin = 0, end = 0; begin < pieces_.size() && result == ncclSuccess; begin = end) {
     for (int64_t held = 0; end < pieces_.size(); ++end) {

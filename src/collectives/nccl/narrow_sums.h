@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/received_numbers.h"
 #include "tensor/tensor.h"
 
 namespace temper::collectives {
@@ -17,17 +18,21 @@ namespace temper::collectives {
 // two.
 class NarrowSums {
  public:
-  static bool are_of(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
+  // Whether every rank adds up all of a tensor's elements.
+  static bool is_small(int64_t count, DType dtype, int ranks);
 
   NarrowSums(int rank, int ranks, Device gpu) : rank_(rank), ranks_(ranks), gpu_(gpu) {}
 
+  // Memory for what other ranks send: taken before the stream of start() waits for the work asked for so far,
+  // as the memory may wait for some of that itself.
+  void take_memory() { received_.take(gpu_); }
+  // Gives it back, once all work is done.
+  void give_back() { received_.give_back(); }
   // Compact tensors on the GPU, which live until start().
   void add_all_reduce(const Tensor& values);  // in place
   void add_reduce_scatter(const Tensor& whole, const Tensor& part);
   // What was added since the last time. Each call goes to a stream that waits for that of the call before.
   ncclResult_t start(ncclComm_t network, cudaStream_t on);
-  // Gives back the memory for what other ranks send, once all work is done.
-  void give_back() { received_ = {}; }
 
  private:
   // Elements of which each rank adds up `each`, and fewer, or none, where they end: rank r those from
@@ -56,7 +61,7 @@ class NarrowSums {
   const int rank_, ranks_;
   const Device gpu_;
   std::vector<Piece> pieces_;
-  Tensor received_;  // U8 [kReceived], from the first sum on
+  ReceivedNumbers received_;
 };
 
 }  // namespace temper::collectives

@@ -118,6 +118,7 @@ class NcclGroup final : public Group {
   template <class Add>
   void run_narrow(const Call& call, const Tensor& tensor, const Add& add) {
     prepare(call, tensor);
+    narrow_.take_memory();
     add();
     last_ = describe(call);
     if (!is_together_) start_narrow();
@@ -149,7 +150,7 @@ class NcclGroup final : public Group {
   }
 
   void do_all_reduce(const Call& call, const Tensor& values) override {
-    if (NarrowSums::are_of(call.dtype))
+    if (ReceivedNumbers::are_of(call.dtype))
       return run_narrow(call, values, [&] { narrow_.add_all_reduce(values); });
     run(call, values, [&](cudaStream_t on) {
       return nccl().all_reduce(values.raw(), values.raw(), static_cast<size_t>(values.numel()), type_of(call),
@@ -163,7 +164,7 @@ class NcclGroup final : public Group {
     });
   }
   void do_reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) override {
-    if (NarrowSums::are_of(call.dtype))
+    if (ReceivedNumbers::are_of(call.dtype))
       return run_narrow(call, whole, [&] { narrow_.add_reduce_scatter(whole, part); });
     run(call, whole, [&](cudaStream_t on) {
       return nccl().reduce_scatter(whole.raw(), part.raw(), static_cast<size_t>(part.numel()), type_of(call),

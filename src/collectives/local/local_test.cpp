@@ -1,0 +1,47 @@
+#include "collectives/local/local.h"
+
+#include <gtest/gtest.h>
+
+#include "collectives/received_numbers.h"
+#include "tensor/arena.h"
+
+namespace temper::collectives {
+namespace {
+
+// Of ranks with a GPU each a plan has what they receive for sums of narrow numbers (received_numbers.h).
+TEST(Planned, GroupsOfGpusTakeTheMemoryOfTheirSums) {
+  const Device gpu{DeviceType::kCounted, 1}, host{DeviceType::kCounted, 0};
+  const auto live = [](Device device) {
+    return pool(device).usage()[static_cast<size_t>(MemoryTag::kData)].live;
+  };
+  const int64_t before = live(gpu), on_host = live(host);
+  const auto sum = [](Group& group, DType dtype, Device device) {
+    group.all_reduce("numbers", Tensor::empty({8}, dtype, MemoryTag::kActivations, device));
+  };
+  const std::unique_ptr<Group> group = planned_group(4), part = group->part("part", {0, 1});
+  sum(*group, DType::kF32, gpu);
+  EXPECT_EQ(live(gpu), before);
+  for (int i = 0; i < 2; ++i) sum(*group, DType::kBF16, gpu);
+  EXPECT_EQ(live(gpu), before + ReceivedNumbers::kBytes);
+  part->reduce_scatter("parts", Tensor::empty({8}, DType::kF16, MemoryTag::kActivations, gpu));
+  EXPECT_EQ(live(gpu), before + 2 * ReceivedNumbers::kBytes);
+  group->disconnect();
+  EXPECT_EQ(live(gpu), before + ReceivedNumbers::kBytes);
+  sum(*planned_group(4), DType::kBF16, host);
+  sum(alone(), DType::kBF16, gpu);
+  EXPECT_EQ(live(host), on_host);
+  EXPECT_EQ(live(gpu), before + ReceivedNumbers::kBytes);
+}
+
+// An arena is of work that is captured, whose memory a rollout's sleep takes away; the numbers stay.
+TEST(Planned, WhatGpusReceiveIsInNoArena) {
+  const Device gpu{DeviceType::kCounted, 1};
+  Arena arena(gpu, MemoryTag::kGraphs);
+  const Arena::Scope scope(arena);
+  ReceivedNumbers received;
+  received.take(gpu);
+  EXPECT_EQ(arena.bytes(), 0);
+}
+
+}  // namespace
+}  // namespace temper::collectives

@@ -2,9 +2,7 @@
 #include "ops/resolve.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "ops/rms_norm/rms_norm.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops {
@@ -135,18 +133,6 @@ TEST(Resolve, ASuggestedBlockIsThatOfTheFamily) {
   EXPECT_EQ(suggested_block(gpu, "qwen3"), suggested_block(gpu));
   EXPECT_NE(suggested_block(gpu, "wan").find(line + "eager\n"), std::string::npos)
       << suggested_block(gpu, "wan");
-}
-
-// Where a plug-in has brought the kernel that the family does not take.
-TEST(Resolve, ASuggestedBlockLeavesOutWhatTheFamilyDoesNotTake) {
-  auto kernels_of_npu = kernels<RmsNorm>();
-  kernels_of_npu.add("npu", {.hardware = hardware::kNpu, .accepts = accept_all<RmsNorm::Signature>});
-  std::swap(kernels<RmsNorm>(), kernels_of_npu);
-  const HardwareFacts npu = known_hardware("ascend-910b");
-  const std::string of_all = suggested_block(npu), of_family = suggested_block(npu, "deepseek_v3");
-  std::swap(kernels<RmsNorm>(), kernels_of_npu);
-  EXPECT_NE(of_all.find("    rms_norm_implementation: npu\n"), std::string::npos) << of_all;
-  EXPECT_NE(of_family.find("    rms_norm_implementation: eager\n"), std::string::npos) << of_family;
 }
 
 TEST(Resolve, OnAnNpuNamesOutsideTheTableAreRefused) {

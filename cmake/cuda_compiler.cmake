@@ -19,6 +19,6 @@ check_language(CUDA)
 if(CMAKE_CUDA_COMPILER)
   set(TEMPER_CUDA TRUE)
 elseif(DEFINED ENV{CUDACXX})
-  string(CONCAT TEMPER_CUDA_REASON "the CUDA compiler $ENV{CUDACXX} does not compile: "
-    "the log in ${CMAKE_BINARY_DIR}/CMakeFiles says why; mend it or put another nvcc on PATH, run make build")
+  string(CONCAT TEMPER_CUDA_REASON "the CUDA compiler $ENV{CUDACXX} does not compile, the log in "
+    "${CMAKE_BINARY_DIR}/CMakeFiles says why: mend it or put another nvcc on PATH, run make build")
 endif()

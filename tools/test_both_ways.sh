@@ -28,9 +28,12 @@ try_broken_nvcc() {
   local folder=build/broken_nvcc
   echo "== with an nvcc that does not work"
   rm -rf "$folder"
-  CUDACXX=/bin/false cmake --preset "$preset" -B "$folder" >/dev/null 2>&1 ||
+  mkdir -p "$folder/first_on_path"
+  printf '#!/bin/sh\nexit 1\n' >"$folder/first_on_path/nvcc"
+  chmod +x "$folder/first_on_path/nvcc"
+  env -u CUDACXX PATH="$PWD/$folder/first_on_path:$PATH" cmake --preset "$preset" -B "$folder" >/dev/null ||
     { echo "a build with an nvcc that does not work cannot be configured"; exit 1; }
-  grep -q "^backends/cuda: the CUDA compiler /bin/false does not compile: .*make build" "$folder/left_out.txt" ||
+  grep -q "^backends/cuda: the CUDA compiler .*/first_on_path/nvcc does not compile, .*make build$" "$folder/left_out.txt" ||
     { echo "the build does not say that nvcc does not work"; exit 1; }
 }
 

@@ -26,6 +26,7 @@ constexpr const char* kUsage =
   --hardware NAME  for hardware that need not be here
   --dtype NAME     float32 (the default) or bfloat16; a run says its own
   --json           print JSON
+  --strict-kernels  an error where a kernel is not the best for that hardware
   --suggest        print a block for model.ops_implementation on that hardware
   --verify         run each kernel beside the composition on this machine
   --bench          the same, timed
@@ -39,6 +40,7 @@ constexpr const char* kUsage =
 struct OpsArguments {
   std::string model, device, hardware, dtype, op;
   bool suggest = false, json = false, table = false, verify = false, bench = false, remember = false;
+  bool strict = false;  // defaults that are not the best are an error
 };
 
 DType dtype_of(const std::string& name) {
@@ -120,6 +122,11 @@ bool has_kernels_for(std::string_view hardware) {
 }
 
 int show_ops(const OpsArguments& arguments) {
+  if (arguments.strict &&
+      (arguments.table || arguments.suggest || arguments.verify || arguments.bench || arguments.remember))
+    fail(
+        "[--strict-kernels] is about the kernels that are chosen; leave it out with --table, --suggest, "
+        "--verify, --bench and --remember");
   if (arguments.table) {
     std::fputs(ops::kernel_table().c_str(), stdout);
     return 0;
@@ -143,6 +150,7 @@ int show_ops(const OpsArguments& arguments) {
   // Where every field must be written nothing is chosen for the user: what runs without a choice is shown.
   const bool must_write = !table.must_be_written.empty();
   build.ops.emplace();
+  build.ops->strict = arguments.strict;
   if (must_write) build.ops->fallback = ops::kEager;
   build.ops->preferred = {ops::remembered(build.facts, *build.dtype)};
   const std::string where = join_path(arguments.model, "config.json");
@@ -186,15 +194,17 @@ bool is_about_a_run(const RunArguments& parsed) {
   const std::string& name = parsed.yaml_file;
   if (!name.empty())
     return name.ends_with(".yaml") || name.ends_with(".yml") || (exists(name) && !is_directory(name)) ||
-           exists(join_path(name, "config.yaml"));
+           is_run_folder(name);
   return std::any_of(parsed.flags.begin(), parsed.flags.end(), [](const std::string& flag) {
     return flag.starts_with("--") && flag.substr(0, flag.find('=')).find('.') != std::string::npos;
   });
 }
 
 int show_ops_of_run(RunArguments& parsed) {
+  if (parsed.has(kStrictKernels)) parsed.flags.push_back(kStrictKernelsKey);
   for (const std::string& flag : parsed.chosen)
-    if (flag != "--json") fail("[{}] does not ask about a run; leave it out, or the run", flag);
+    if (flag != "--json" && flag != kStrictKernels)
+      fail("[{}] does not ask about a run; leave it out, or the run", flag);
   const std::string hardware = parsed.take("--hardware").value_or("");
   refuse_device_as_hardware(hardware);
   recipes::RunConfig config;
@@ -214,8 +224,8 @@ int show_ops_of_run(RunArguments& parsed) {
 
 int ops(const std::vector<std::string>& arguments) {
   if (show_help(arguments, fmt::format("{}{}", kUsage, hardware_names()))) return 0;
-  RunArguments parsed =
-      parse_run_arguments(arguments, {"--suggest", "--verify", "--bench", "--remember", "--json", "--table"});
+  RunArguments parsed = parse_run_arguments(
+      arguments, {"--suggest", "--verify", "--bench", "--remember", "--json", "--table", kStrictKernels});
   if (is_about_a_run(parsed)) return show_ops_of_run(parsed);
   OpsArguments own;
   own.suggest = parsed.has("--suggest");
@@ -224,6 +234,7 @@ int ops(const std::vector<std::string>& arguments) {
   own.verify = parsed.has("--verify");
   own.bench = parsed.has("--bench");
   own.remember = parsed.has("--remember");
+  own.strict = parsed.has(kStrictKernels);
   own.model = parsed.yaml_file;
   own.device = parsed.take("--device").value_or("");
   own.hardware = parsed.take("--hardware").value_or("");

@@ -11,8 +11,6 @@
 namespace temper::cli {
 namespace {
 
-constexpr const char* kStrictKernels = "--strict-kernels";
-
 bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
@@ -28,6 +26,11 @@ void refuse_mistyped(const std::string& argument, const std::vector<std::string>
 }
 
 }  // namespace
+
+bool is_run_folder(const std::string& path) {
+  return is_directory(path) && exists(join_path(path, "config.yaml")) &&
+         !exists(join_path(path, "config.json"));
+}
 
 bool RunArguments::has(const std::string& flag) const { return contains(chosen, flag); }
 
@@ -55,7 +58,7 @@ std::vector<std::string> RunArguments::take_all(const std::string& name) {
 }
 
 config::Schema RunArguments::load(recipes::RunConfig& config) const {
-  const bool is_run = is_directory(yaml_file) && exists(join_path(yaml_file, "config.yaml"));
+  const bool is_run = is_run_folder(yaml_file);
   if (is_directory(yaml_file) && !is_run)
     fail("[{}] is a folder, expected a run's YAML file; write --model.path {}", yaml_file, yaml_file);
   if (contains({".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"}, formats::ending_of(yaml_file)))
@@ -71,11 +74,11 @@ RunArguments parse_run_arguments(const std::vector<std::string>& arguments,
   RunArguments parsed;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    if (argument == kStrictKernels) {
-      parsed.flags.push_back("--model.strict_kernels=true");
-    } else if (contains(own_flags, argument)) {
+    if (contains(own_flags, argument)) {
       if (parsed.has(argument)) fail("[command line] flag {} is given twice; give it once", argument);
       parsed.chosen.push_back(argument);
+    } else if (argument == kStrictKernels) {
+      parsed.flags.push_back(kStrictKernelsKey);
     } else if (argument.starts_with("--")) {
       refuse_mistyped(argument, own_flags);
       parsed.flags.push_back(argument);

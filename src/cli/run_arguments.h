@@ -8,6 +8,12 @@
 
 namespace temper::cli {
 
+inline constexpr const char* kStrictKernels = "--strict-kernels";
+inline constexpr const char* kStrictKernelsKey = "--model.strict_kernels=true";  // what it stands for
+
+// Whether it is what a run wrote; a model's folder may have a config.yaml of other programs.
+bool is_run_folder(const std::string& path);
+
 // "run.yaml --train.optimizer.lr 2e-5 --dry-run": a configuration file (optional), the command's own flags
 // and dotted configuration flags, in any order.
 struct RunArguments {
@@ -23,8 +29,8 @@ struct RunArguments {
   // Returns its keys.
   config::Schema load(recipes::RunConfig& config) const;
 };
-// `own_flags` have no value; neither has --strict-kernels, which stands for its key everywhere. A flag of
-// these given twice, or mistyped, is an error.
+// `own_flags` have no value; neither has --strict-kernels, which stands for its key where it is not among
+// them. A flag of these given twice, or mistyped, is an error.
 RunArguments parse_run_arguments(const std::vector<std::string>& arguments,
                                  const std::vector<std::string>& own_flags);
 

@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "device/cpu_features.h"
 #include "device/memory.h"
+#include "device/nvidia_files.h"
 
 namespace temper {
 
@@ -22,7 +23,7 @@ std::set<std::string>& installed_packages() {
   return packages;
 }
 
-bool has_nvidia_gpu() { return exists("/dev/nvidia0"); }
+bool has_nvidia_gpu() { return is_directory("/dev") && are_of_nvidia(list_directory("/dev")); }
 
 Registry<Detector>& detectors() { return registry<Detector>(); }
 

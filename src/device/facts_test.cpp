@@ -1,4 +1,5 @@
 #include "device/facts.h"
+#include "device/nvidia_files.h"
 
 #include <gtest/gtest.h>
 
@@ -46,6 +47,14 @@ TEST(Facts, DevicesAreFoundByNameAndNumber) {
                     why_left_out("device", "cuda")));
     EXPECT_NE(why_left_out("device", "cuda").find("make build"), std::string::npos);
   }
+}
+
+TEST(Facts, AnyOfAMachinesGpusIsOne) {
+  for (const char* name : {"nvidia0", "nvidia3", "nvidia12", "nvidiactl"})
+    EXPECT_TRUE(are_of_nvidia({"null", name, "zero"})) << name;
+  for (const char* name : {"nvidia", "nvidia-uvm", "nvidia-caps", "nvidia0x", "video0"})
+    EXPECT_FALSE(are_of_nvidia({"null", name})) << name;
+  EXPECT_FALSE(are_of_nvidia({}));
 }
 
 TEST(Facts, PublishedPeaksAreOfExactlyThatDevice) {

@@ -86,11 +86,16 @@ double Learner::lr() const {
 
 void Learner::warn_of_lengths() const {
   const TrainConfig& train = config_.train;
-  if (train.steps > 0 && train.epochs)
-    log_warning(fmt::format(
-        "[{}] is {}, and has no effect: steps is {}; leave one of them out",
-        is_adapter() ? fmt::format("adapters.{}] epochs (its own, or train.epochs", name()) : "train.epochs",
-        *train.epochs, train.steps));
+  if (train.steps > 0 && train.epochs) {
+    // Both are the adapter's own or both are the run's: either of its own replaces both of those.
+    const auto& adapters = setup_->config.adapters;
+    const bool own = std::ranges::any_of(adapters, [&](const AdapterConfig& adapter) {
+      return is_adapter() && adapter.name == name() && adapter.epochs;
+    });
+    log_warning_once(fmt::format("[{}] is {}, and has no effect: steps is {}; leave one of them out",
+                                 own ? fmt::format("adapters.{}.epochs", name()) : "train.epochs",
+                                 *train.epochs, train.steps));
+  }
   const int64_t warmup = config_.train.schedule.warmup_steps;
   if (warmup <= total_steps()) return;
   log_warning(fmt::format(

@@ -35,6 +35,23 @@ class GrpoRanks : public GrpoCli {
     return model;
   }
 
+  // Attention over latents, and a mixture of which a router's biases decide.
+  static std::string latent() {
+    const std::string model = folder() + "/latent", files = folder() + "/latent-config";
+    if (exists(model)) return model;
+    std::system(("cp -r " + folder() + "/qwen3-tiny " + files).c_str());
+    write_file(files + "/config.json", R"({"model_type": "deepseek_v3",
+"architectures": ["DeepseekV3ForCausalLM"], "hidden_act": "silu", "hidden_size": 64, "initializer_range": 0.02,
+"intermediate_size": 48, "max_position_embeddings": 256, "num_attention_heads": 4, "num_key_value_heads": 4,
+"num_hidden_layers": 2, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "vocab_size": 320, "q_lora_rank": 12,
+"kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8, "first_k_dense_replace": 1,
+"n_routed_experts": 8, "n_group": 4, "topk_group": 2, "num_experts_per_tok": 2, "norm_topk_prob": true,
+"moe_intermediate_size": 16, "n_shared_experts": 1, "routed_scaling_factor": 1.5, "scoring_func": "sigmoid",
+"topk_method": "noaux_tc", "tie_word_embeddings": true, "attention_bias": false})");
+    EXPECT_EQ(run("init " + files + " " + model).code, 0);
+    return model;
+  }
+
   struct Meshes {
     std::string name;
     std::string flags;  // beside the mesh
@@ -98,6 +115,19 @@ TEST_F(GrpoRanks, ThatDivideADenseModelLearnWhatOneDoes) {
                      {"few", " --grpo.prompts_per_rollout 1 --train.steps 3", {kMatrices}});
   expect_same_course(configuration("lora", "  beta: 0.1\n", "adapters: [{name: a, rank: 4}]\n"),
                      {"lora", " --train.steps 3", {kTensor, kMatrices}, "/adapters/a"});
+}
+
+// Rollouts have one order of sums with training, over tokens, latents and tensor ranks: the same bits.
+TEST_F(GrpoRanks, ThatDivideAttentionOverLatentsTrainOnWhatTheySampled) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string config = configuration("latent", "  updates_per_rollout: 2\n  batch_invariant: true\n");
+  int number_of_run = 0;
+  for (const char* mesh : {kTensor, kTensor4, " --ranks 4 --parallel.tensor 2 --parallel.expert 2"}) {
+    const std::vector<Json> lines = metrics(trained(config, fmt::format("latent_{}", number_of_run++),
+                                                    " --model.path " + latent() + " --train.steps 4" + mesh));
+    EXPECT_EQ(lines.size(), 4u);
+    for (const Json& line : lines) EXPECT_EQ(number(line, "log_prob_gap_largest"), 0) << mesh;
+  }
 }
 
 TEST_F(GrpoRanks, ThatDivideAMixtureLearnWhatOneDoes) {

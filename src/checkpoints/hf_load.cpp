@@ -7,6 +7,7 @@
 #include "checkpoints/file_forms.h"
 #include "checkpoints/finite.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/kept_codes.h"
 #include "checkpoints/mxfp4.h"
 #include "checkpoints/names.h"
 
@@ -178,6 +179,14 @@ std::string kept_code(const ModelFolder& folder, const WeightTable& table) {
     if (!folder.form()->parts(folder, matrix).empty()) return name;
   }
   return "";
+}
+
+void check_kept(const ModelFolder& folder, const WeightTable& table) {
+  if (const std::string code = kept_code(folder, table); !code.empty())
+    fail(
+        "[{}] '{}' belongs to codes of a tower that is quantized, which a saved model of numbers has no "
+        "place for; train adapters, or the original model",
+        folder.path(), code);
 }
 
 std::optional<QuantizedMatrix> quantized_matrix(const ModelFolder& folder, const WeightSpec& spec,

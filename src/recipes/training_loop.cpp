@@ -11,8 +11,10 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "base/trace.h"
+#include "checkpoints/kept_codes.h"
 #include "collectives/at_root.h"
 #include "data/inspect.h"
+#include "models/folder_config.h"
 #include "recipes/adapter_config.h"
 #include "recipes/colocation.h"
 #include "recipes/evaluation.h"
@@ -58,6 +60,20 @@ RunConfig with_sources(RunConfig config) {
   return config;
 }
 
+void check_can_be_saved(const std::string& folder) {
+  if (checkpoints::quantized_form_of(folder) == nullptr) return;
+  const WeightTable table = layers::decoder_weight_table(
+      models::configure(models::config_of_folder(folder), join_path(folder, "config.json")));
+  if (table.keeps_some()) checkpoints::check_kept(checkpoints::ModelFolder::open(folder), table);
+}
+
+// What is trained in full is saved in the end: where that cannot be, nothing is trained.
+void check_results(const RunConfig& config) {
+  if (config.adapters.empty()) check_can_be_saved(config.model.path);
+  if (const auto critic = recipe_of(config).critic(config); critic && !critic->lora)
+    check_can_be_saved(critic->folder);
+}
+
 }  // namespace
 
 void check_run(const RunConfig& config) {
@@ -100,6 +116,7 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_
       clock_(config.checkpoint, seconds_now()),
       exchange_(setup_),
       profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace(), setup_.ranks) {
+  check_results(config);
   for (const AdapterConfig& adapter : config.adapters)
     named(adapter.name,
           [&] { learners_.push_back(std::make_unique<Learner>(setup_, run_of_adapter(config, adapter))); });

@@ -170,6 +170,50 @@ TEST_F(PicturesCli, AQuantizedRunIsExportedWithTheTower) {
   }
 }
 
+// Rollouts are of the text alone, too.
+TEST_F(PicturesCli, APolicyLearnsAsItsTextAlone) {
+  write_file(folder() + "/prompts.jsonl", R"({"prompt": [{"role": "user", "content": "What is 1 + 2?"}]})"
+                                          "\n");
+  write_file(folder() + "/grpo.yaml",
+             "recipe: grpo\ndata: {train: [" + folder() +
+                 "/prompts.jsonl], max_length: 48}\ngrpo: {group_size: 4, prompts_per_rollout: 1, "
+                 "max_new_tokens: 7, rewards: [{type: pattern, pattern: '[0-9a-f]'}]}\n"
+                 "train: {steps: 2, optimizer: {lr: 1e-3}}\n");
+  for (const std::string& model : {text(), pictures()}) {
+    const Outcome outcome =
+        run("train " + folder() + "/grpo.yaml --model.path " + model + " --output " + model + "_grpo");
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+  }
+  expect_folder(pictures() + "_grpo/model", text() + "_grpo/model");
+}
+
+// Training it in full would leave nothing.
+TEST_F(PicturesCli, ATowerInCodesIsRefusedBeforeTraining) {
+  const std::string coded = folder() + "/coded";
+  std::filesystem::copy(pictures(), coded);
+  Json config = Json::parse_file(coded + "/config.json");
+  config.set("quantization_config", Json::Object{{"quant_method", "fp8"}});
+  write_file(coded + "/config.json", config.dump(2));
+  const SafetensorsFile file(pictures() + "/model.safetensors");
+  std::vector<checkpoints::TensorInfo> infos;
+  for (const checkpoints::TensorEntry& entry : file.entries())
+    infos.push_back({entry.name, file.tensor(entry.name).shape(), file.tensor(entry.name).dtype()});
+  infos.push_back({"model.visual.blocks.0.attn.qkv.weight_scale_inv", {1, 1}, DType::kF32});
+  checkpoints::SafetensorsWriter writer(coded + "/model.safetensors", infos);
+  for (const checkpoints::TensorEntry& entry : file.entries()) writer.add(file.tensor(entry.name));
+  writer.add(Tensor::from<float>(std::vector<float>{1}, {1, 1}));
+  writer.close();
+  for (const std::string flags : {"--dry-run", "--train.steps 2"}) {
+    expect_refused(train(coded, "coded_run", flags), 2,
+                   "belongs to codes of a tower that is quantized, which a saved model of numbers has no "
+                   "place for; train adapters, or the original model");
+    EXPECT_FALSE(std::filesystem::exists(folder() + "/coded_run"));
+  }
+  const Outcome adapters = run("train " + with_adapter("coded_lora") + " --model.path " + coded +
+                               " --output " + folder() + "/coded_lora --train.steps 2");
+  EXPECT_EQ(adapters.code, 0) << adapters.err;
+}
+
 TEST_F(PicturesCli, ANewModelIsTheTextAlone) {
   const Outcome made = run("init " + pictures() + " " + folder() + "/new");
   ASSERT_EQ(made.code, 0) << made.err;

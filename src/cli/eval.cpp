@@ -3,12 +3,15 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
 #include "cli/adapters.h"
 #include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
 #include "recipes/evaluation.h"
 #include "recipes/recipe.h"
+#include "recipes/run_files.h"
 
 namespace temper::cli {
 namespace {
@@ -28,10 +31,35 @@ constexpr const char* kEvalUsage =
 
 The rows are those of data.eval, or what data.eval_fraction holds out, or else
 those of data.train. The adapters of a RUN.yaml are read from the run's folder,
-as training left them, each with its own rows. Models are read as they are:
+as training left them, each with its own rows; of a run without adapters
+--model.path says which model, RUN/model or another. Models are read as they are:
 quantize is ignored. The codes of quantized folders count as the numbers that
 they mean, and inputs, keys and values are rounded as the folder says.
 )";
+
+// A run's folder has two models, that which training began from and that which it left.
+void check_model_is_chosen(const RunArguments& parsed, const recipes::RunConfig& config) {
+  RunArguments arguments = parsed;
+  if (parsed.yaml_file.empty() || !config.adapters.empty() || !arguments.take_all("--model.path").empty())
+    return;
+  const bool is_folder = is_directory(parsed.yaml_file);
+  const std::string run = is_folder ? parsed.yaml_file : config.output,
+                    trained = recipes::RunFiles{run}.model();
+  if (is_folder && !is_directory(trained))
+    fail(
+        "[{}] is the folder of a run that has no model yet; finish it (temper train), or write "
+        "--model.path {} for the model that it began from",
+        run, config.model.path);
+  if (is_folder)
+    fail(
+        "[{}] is the folder of a run, expected one of its models: write --model.path {} for the one that it "
+        "trained, or --model.path {} for the one that it began from",
+        run, trained, config.model.path);
+  if (!run.empty() && is_directory(trained))
+    log_info(
+        fmt::format("[model.path] {} is the model that the run began from; the one that it trained is {}",
+                    config.model.path, trained));
+}
 
 int evaluate(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
@@ -44,6 +72,7 @@ int evaluate(const std::vector<std::string>& arguments) {
   const std::vector<Adapters::Given> given = Adapters::parse(parsed.take_all("--adapter"));
   recipes::RunConfig config;
   parsed.load(config);
+  if (given.empty()) check_model_is_chosen(parsed, config);
   std::vector<recipes::EvaluatedAdapter> adapters;
   if (!given.empty()) config.adapters.clear();
   for (const auto& [name, folder] : given) {

@@ -18,6 +18,7 @@ the same weights under the published names, beside tensors that stand for a towe
 """
 import json
 import pathlib
+import re
 import shutil
 import sys
 
@@ -53,12 +54,29 @@ def take(recorded, name):
     save_file({key: tensors[key].copy() for key in sorted(tensors)}, out / "golden.safetensors", metadata=metadata)
 
 
-def wrap(name, architecture, text_case, text, head):
-    """`text` and `head`: how the published files begin the names of the text."""
-    folder, out = GOLDENS.parent / text_case, GOLDENS / name
+def with_stacked_experts(weights):
+    """The experts' matrices as Qwen3-VL's mixtures have them: one tensor of all transposes."""
+    experts = {}
+    for key in [key for key in weights if ".mlp.experts." in key]:
+        layer, expert, what = re.fullmatch(r"(.*\.mlp\.experts)\.(\d+)\.(\w+)\.weight", key).groups()
+        experts.setdefault(layer, {}).setdefault(what, {})[int(expert)] = weights.pop(key).T
+    for layer, parts in experts.items():
+        stacked = {what: numpy.stack([of[i] for i in range(len(of))]) for what, of in parts.items()}
+        weights[layer + ".gate_up_proj"] = numpy.concatenate([stacked["gate_proj"], stacked["up_proj"]], axis=2)
+        weights[layer + ".down_proj"] = stacked["down_proj"]
+
+
+def wrap(name, architecture, text_case, text, head, folder_name=None, sections=None):
+    """`text` and `head`: how the published files begin the names of the text; `sections`: of its rotary embedding."""
+    folder, out = GOLDENS.parent / text_case, GOLDENS / (folder_name or name)
     out.mkdir(parents=True, exist_ok=True)
     config = json.loads((folder / "config.json").read_text())
     del config["architectures"]
+    if sections:
+        config["model_type"] = name + "_text"
+        config["rope_parameters"] |= {"mrope_section": sections}
+        if name.startswith("qwen3"):
+            config["rope_parameters"] |= {"mrope_interleaved": True}
     (out / "config.json").write_text(json.dumps(
         {"architectures": [architecture], "model_type": name, "tie_word_embeddings": config["tie_word_embeddings"],
          "vision_config": {"depth": 1}, "text_config": config}, indent=1) + "\n")
@@ -69,12 +87,15 @@ def wrap(name, architecture, text_case, text, head):
         return head + key.removeprefix("lm_head.") if key.startswith("lm_head.") else key
 
     made_up = numpy.random.default_rng(5)
-    tower = "model.visual." if text == "model.language_model." else "vision_tower."
+    tower = {"model.language_model.": "model.visual.", "model.": "visual."}.get(text, "vision_tower.")
     weights = {renamed(key): value for key, value in load_file(folder / "model.safetensors").items()}
     weights |= {tower + "patch_embed.proj.weight": made_up.standard_normal((6, 3, 2, 2)).astype(numpy.float16),
                 tower + "blocks.0.attn.qkv.weight": made_up.standard_normal((18, 6)).astype(numpy.float32),
                 tower + "position_ids": numpy.arange(5)}
-    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    if name == "qwen3_vl_moe":
+        with_stacked_experts(weights)
+    save_file({key: numpy.ascontiguousarray(value) for key, value in weights.items()}, out / "model.safetensors",
+              metadata={"format": "pt"})
     golden = load_file(folder / "golden.safetensors")
     with safe_open(folder / "golden.safetensors", "numpy") as file:
         settings = json.loads((file.metadata() or {}).get("adamw", "{}"))
@@ -100,6 +121,13 @@ def wrap(name, architecture, text_case, text, head):
 if sys.argv[1] == "--wrapped":
     wrap("mistral3", "Mistral3ForConditionalGeneration", "mistral_trained", "language_model.model.",
          "language_model.lm_head.")
+    wrap("qwen2_vl", "Qwen2VLForConditionalGeneration", "qwen2_trained", "model.", "lm_head.", "qwen2_vl_trained", [2, 3, 3])
+    wrap("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_trained", "model.", "lm_head.", "qwen2_5_vl_trained",
+         [2, 3, 3])
+    wrap("qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_trained", "model.language_model.", "lm_head.",
+         "qwen3_vl_trained", [12, 10, 10])
+    wrap("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_moe_trained", "model.language_model.", "lm_head.",
+         "qwen3_vl_moe_trained", [4, 2, 2])
     wrap("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text_trained", "model.language_model.", "lm_head.")
 else:
     for case in sys.argv[2:]:

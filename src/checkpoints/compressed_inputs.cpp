@@ -1,8 +1,8 @@
 #include "checkpoints/compressed_inputs.h"
 
 #include <algorithm>
-#include <regex>
 
+#include "base/error.h"
 #include "checkpoints/read_activations.h"
 
 namespace temper::checkpoints {
@@ -35,11 +35,11 @@ std::string format_of(const Json& inputs) {
 
 }  // namespace
 
-CompressedInputs::CompressedInputs(const Json& group) {
+CompressedInputs::CompressedInputs(const Json& group, const std::string& where) {
   if (!group.is_object()) return;
   if (const Json* targets = group.find("targets"); targets != nullptr && targets->is_array())
     for (const Json& each : targets->as_array())
-      if (each.is_string()) targets_.push_back(each.as_string());
+      if (each.is_string()) add_target(each.as_string(), where);
   linears_ = std::ranges::find(targets_, "Linear") != targets_.end();
   const Json* inputs = group.find("input_activations");
   if (inputs == nullptr || !inputs->is_object()) return;
@@ -51,12 +51,16 @@ CompressedInputs::CompressedInputs(const Json& group) {
   dynamic_ = by_token_ || is_true(*inputs, "dynamic", false) || format_.starts_with("mx");
 }
 
+void CompressedInputs::add_target(const std::string& target, const std::string& where) {
+  if (!target.starts_with(kRegex)) return targets_.push_back(target);
+  const std::string regex = target.substr(kRegex.size()), place = fmt::format("{} targets", where);
+  tokenizers::Pattern::regex(regex, place);  // as it is written, for its message
+  patterns_.push_back(tokenizers::Pattern::regex("\\A(?:" + regex + ")", place));
+}
+
 bool CompressedInputs::is_of(const std::string& module) const {
-  return linears_ || std::ranges::any_of(targets_, [&](const std::string& target) {
-           if (!target.starts_with(kRegex)) return target == module;
-           const std::regex pattern(target.substr(kRegex.size()));
-           return std::regex_search(module, pattern, std::regex_constants::match_continuous);
-         });
+  return linears_ || std::ranges::find(targets_, module) != targets_.end() ||
+         std::ranges::any_of(patterns_, [&](const auto& each) { return each.find(module, 0).has_value(); });
 }
 
 std::optional<RoundedValues> CompressedInputs::of(const ModelFolder& folder,

@@ -1,8 +1,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoints/compressed_blocks.h"
 #include "checkpoints/compressed_inputs.h"
 #include "checkpoints/compressed_parts.h"
@@ -51,7 +53,7 @@ class CompressedForm : public QuantizedForm {
     if (groups == nullptr || !groups->is_object()) return;
     for (const auto& [group, how] : groups->as_object()) {
       read_group(how, fmt::format("{}] [{}", where, group));
-      inputs_.emplace_back(how);
+      inputs_.emplace_back(how, fmt::format("[{}] [{}]", where, group));
     }
     // Names decide over kinds of modules.
     std::ranges::stable_sort(inputs_, {}, &CompressedInputs::is_of_a_kind);
@@ -125,12 +127,14 @@ class CompressedForm : public QuantizedForm {
 
   RoundedActivations activations(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
     RoundedActivations found{.kept = kept_values(folder, matrix)};
-    for (const CompressedInputs& group : inputs_)
-      if (group.is_of(matrix.part(""))) {
-        found.input = group.of(folder, matrix);
-        found.unread = group.unread();
-        break;
-      }
+    const auto group = std::ranges::find_if(
+        inputs_, [&](const CompressedInputs& each) { return each.is_of(matrix.part("")); });
+    if (group == inputs_.end()) {
+      if (std::ranges::any_of(inputs_, &CompressedInputs::rounds)) tell_unnamed(folder, matrix);
+      return found;
+    }
+    found.input = group->of(folder, matrix);
+    found.unread = group->unread();
     return found;
   }
 
@@ -163,6 +167,15 @@ class CompressedForm : public QuantizedForm {
                                                   ".input_global_scale"};
   static constexpr std::string_view kFloats[] = {"F32", "BF16", "F16"}, kBytes[] = {"F8_E4M3", "I8"},
                                     kWords[] = {"I32"};
+
+  void tell_unnamed(const ModelFolder& folder, const QuantizedMatrix& matrix) const {
+    std::call_once(told_unnamed_, [&] {
+      log_warning(
+          fmt::format("[{}] '{}' is quantized, but among the targets of no group of quantization_config: its "
+                      "inputs are not rounded (told once)",
+                      folder.path(), matrix.name));
+    });
+  }
 
   void read_group(const Json& how, const std::string& where) {
     if (const Json* format = how.find("format");
@@ -288,6 +301,7 @@ class CompressedForm : public QuantizedForm {
   std::string name_;
   std::vector<Grid> tiles_;  // that groups of the configuration name
   std::vector<CompressedInputs> inputs_;
+  mutable std::once_flag told_unnamed_;
 };
 
 }  // namespace

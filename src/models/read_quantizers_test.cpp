@@ -127,6 +127,62 @@ TEST(ReadQuantizers, WhatIsNotRoundedStaysAsItIs) {
   EXPECT_EQ(read(out / "all"), 4u);
 }
 
+// A folder of compressed-tensors in FP8 whose one group has these targets.
+std::string with_targets(const TemporaryDirectory& out, const Json::Array& targets) {
+  const std::string folder = out / "m";
+  export_model(*calibrated({"FP8_DEFAULT"}, "qwen3"), folder, "", ExportForm::kCompressedTensors);
+  Json config = Json::parse_file(folder + "/config.json");
+  Json quantization = config.at("quantization_config"), groups = quantization.at("config_groups"),
+       group = groups.at("group_0");
+  group.set("targets", targets);
+  groups.set("group_0", group);
+  quantization.set("config_groups", groups);
+  config.set("quantization_config", quantization);
+  write_file(folder + "/config.json", config.dump());
+  return folder;
+}
+
+TEST(ReadQuantizers, TargetsAreExpressionsOfPython) {
+  const TemporaryDirectory out;
+  const auto modules = [&](const char* target) {
+    const auto model = load_as_quantized(with_targets(out, {target}), eager());
+    return model->decoder.quantizers().plan().quantizers.size();
+  };
+  const size_t all = modules("Linear");
+  EXPECT_EQ(all, 4u);
+  for (const char* target :
+       {"re:(?i).*_PROJ$", "re:.*(?<!lm_)proj$", "re:(?P<layer>model\\.layers\\.\\d+)\\..*"})
+    EXPECT_EQ(modules(target), all) << target;
+  EXPECT_EQ(modules("re:layers.*"), 0u) << "matches from the beginning";
+}
+
+TEST(ReadQuantizers, TargetsThatAreNoExpressionsAreRefused) {
+  const TemporaryDirectory out;
+  const std::string folder = with_targets(out, {"re:.*(proj"}),
+                    message = error_of([&] { load_as_quantized(folder, eager()); });
+  EXPECT_TRUE(message.starts_with(
+      fmt::format("[{}/config.json] [group_0] targets: pattern '.*(proj' cannot be compiled: ", folder)))
+      << message;
+}
+
+TEST(ReadQuantizers, MatricesThatNoGroupNamesAreTold) {
+  const TemporaryDirectory out;
+  const auto told = [&](const Json::Array& targets) {
+    testing::internal::CaptureStderr();
+    load_as_quantized(with_targets(out, targets), eager());
+    return testing::internal::GetCapturedStderr();
+  };
+  const auto line = [&](const char* name) {
+    return fmt::format(
+        "[{}] '{}' is quantized, but among the targets of no group of quantization_config: its "
+        "inputs are not rounded (told once)\n",
+        out / "m", name);
+  };
+  expect_has(told({"re:.*self_attn.*"}), line("model.layers.0.mlp.gate_proj.weight"));
+  expect_has(told({"Qwen3MLP"}), line("model.layers.0.self_attn.q_proj.weight"));
+  EXPECT_EQ(told({"Linear"}).find("told once"), std::string::npos);
+}
+
 TEST(ReadQuantizers, WhatIsFusedHasOneFormat) {
   const TemporaryDirectory out;
   export_model(*calibrated({"FP8_DEFAULT"}, "qwen3"), out / "m", "", ExportForm::kCompressedTensors);

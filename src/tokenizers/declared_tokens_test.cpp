@@ -74,18 +74,58 @@ TEST(DeclaredTokens, OneWithoutAnIdNeedsRoomInTheModel) {
   expect_has(warning, "the model's vocab_size, 281, has no room for it");
 }
 
-TEST(DeclaredTokens, ContradictionsNameBothFiles) {
-  const auto refusal = [](const Files& files) { return error_of([&] { load_with(files); }); };
+// transformers does not read added_tokens.json then.
+TEST(DeclaredTokens, TheDecoderDecidesOverAddedTokens) {
   const std::string start =
       R"({"added_tokens_decoder": {"281": {"content": "<|im_start|>", "special": true}}})";
+  const auto told = [&](const std::string& added) {
+    testing::internal::CaptureStderr();
+    const Tokenizer tokenizer = load_with({{"tokenizer_config.json", start}, {"added_tokens.json", added}});
+    EXPECT_EQ(tokenizer.encode("<|im_start|>user<|endoftext|>"), (std::vector<int32_t>{281, 270, 280}))
+        << added;
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string left_out =
+      "added_tokens.json] is left out where added_tokens_decoder of tokenizer_config.json says otherwise: ";
+  expect_has(
+      told(R"({"<|im_start|>": 282})"),
+      left_out + "token '<|im_start|>' has id 281 in tokenizer_config.json and 282 in added_tokens.json\n");
+  expect_has(told(R"({"<|im_end|>": 281, "user": 300})"),
+             left_out +
+                 "id 281 is token '<|im_start|>' in tokenizer_config.json and '<|im_end|>' in "
+                 "added_tokens.json (and 1 more)\n");
+  expect_has(told(R"({"<|endoftext|>": 282})"),
+             left_out + "token '<|endoftext|>' has id 280 in tokenizer.json and 282 in added_tokens.json\n");
+  EXPECT_EQ(told(R"({"<|im_start|>": 281})"), "");
+}
+
+// A pad that was added and never embedded.
+TEST(DeclaredTokens, AStatedIdNeedsRoomInTheModel) {
+  for (const Files& files :
+       {Files{{"added_tokens.json", R"({"<pad>": 320, "<|im_start|>": 319})"},
+              {"special_tokens_map.json", R"({"pad_token": "<pad>"})"}},
+        Files{{"tokenizer_config.json", R"({"added_tokens_decoder": {"320": {"content": "<pad>"},)"
+                                        R"( "319": {"content": "<|im_start|>"}}, "pad_token": "<pad>"})"}}}) {
+    testing::internal::CaptureStderr();
+    const Tokenizer tokenizer = load_with(files);
+    expect_has(testing::internal::GetCapturedStderr(),
+               files[0].first +
+                   "] the model's vocab_size, 320, has no room for the ids of tokens: '<pad>' (320); texts "
+                   "with them are tokenized like others\n");
+    EXPECT_EQ(tokenizer.vocab_size(), 320);
+    EXPECT_EQ(tokenizer.encode("<|im_start|><pad>").size(), 6u);
+  }
+}
+
+TEST(DeclaredTokens, ContradictionsNameBothFiles) {
+  const auto refusal = [](const Files& files) { return error_of([&] { load_with(files); }); };
   expect_has(
       refusal({{"added_tokens.json", R"({"<|endoftext|>": 281})"}}),
       "token '<|endoftext|>' has id 280 in tokenizer.json and 281 in added_tokens.json; take both files "
       "from the same model");
-  expect_has(refusal({{"added_tokens.json", R"({"<|im_start|>": 282})"}, {"tokenizer_config.json", start}}),
-             "token '<|im_start|>' has id 282 in added_tokens.json and 281 in tokenizer_config.json");
-  expect_has(refusal({{"added_tokens.json", R"({"<|im_end|>": 281})"}, {"tokenizer_config.json", start}}),
-             "id 281 is token '<|im_end|>' in added_tokens.json and '<|im_start|>' in tokenizer_config.json");
+  expect_has(refusal({{"tokenizer_config.json",
+                       R"({"added_tokens_decoder": {"281": {"content": "<|endoftext|>"}}})"}}),
+             "token '<|endoftext|>' has id 280 in tokenizer.json and 281 in tokenizer_config.json");
   expect_has(refusal({{"added_tokens.json", R"({"<|im_end|>": 270})"}}),
              "id 270 is token 'user' in tokenizer.json and '<|im_end|>' in added_tokens.json");
   expect_has(refusal({{"added_tokens.json", R"({"user": 281})"}}),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <map>
+#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -65,25 +67,31 @@ bool has(const Named& named, std::string_view content) {
                      [&](const auto& entry) { return entry.second.content == content; });
 }
 
+// Whether what contradicts other files is refused, or left out with a warning.
+enum class Rank { kDecides, kGivesWay };
+
 class Declarations {
  public:
-  Declarations(std::string folder, std::vector<AddedToken> own, const Vocabulary::Entries& model)
-      : folder_(std::move(folder)), model_(model) {
+  Declarations(std::string folder, std::vector<AddedToken> own, const Vocabulary::Entries& model,
+               int64_t vocab_size)
+      : folder_(std::move(folder)), model_(model), vocab_size_(vocab_size) {
     for (AddedToken& token : own) add(std::move(token), kOwnFile);
   }
 
-  void state(AddedToken token, std::string_view file, bool says_how) {
-    if (const auto known = by_content_.find(token.content); known != by_content_.end()) {
-      AddedToken& before = tokens_[known->second];
-      if (before.id != token.id) refuse_ids(token, file, before.id, files_[known->second]);
-      if (says_how) before = std::move(token);
+  void state(AddedToken token, std::string_view file, bool says_how, Rank rank = Rank::kDecides) {
+    if (const std::string other = contradiction_of(token, file); !other.empty()) {
+      if (rank == Rank::kDecides) fail("[{}] {}; take both files from the same model", folder_, other);
+      contradictions_.push_back(other);
       return;
     }
-    if (const auto known = by_id_.find(token.id); known != by_id_.end())
-      refuse_tokens(token, file, tokens_[known->second].content, files_[known->second]);
-    for (const auto& [spelling, id] : model_) {
-      if (spelling == token.content && id != token.id) refuse_ids(token, file, id, kOwnFile);
-      if (spelling != token.content && id == token.id) refuse_tokens(token, file, spelling, kOwnFile);
+    if (const auto known = by_content_.find(token.content); known != by_content_.end()) {
+      if (says_how) tokens_[known->second] = std::move(token);
+      return;
+    }
+    if (vocab_size_ > 0 && token.id >= vocab_size_) {
+      beyond_[file].push_back(fmt::format("'{}' ({})", token.content, token.id));
+      without_room_.insert(std::move(token.content));
+      return;
     }
     add(std::move(token), file);
   }
@@ -94,6 +102,7 @@ class Declarations {
       tokens_[known->second].special = true;
       return;
     }
+    if (without_room_.contains(token.content)) return;
     const auto in_model = std::find_if(model_.begin(), model_.end(),
                                        [&](const auto& entry) { return entry.first == token.content; });
     token.id = in_model != model_.end() ? in_model->second : next_id();
@@ -106,7 +115,17 @@ class Declarations {
                       join_path(folder_, file), key, token.content, room));
   }
 
-  std::vector<AddedToken> finish() { return std::move(tokens_); }
+  std::vector<AddedToken> finish() {
+    for (const auto& [file, tokens] : beyond_)
+      log_warning(
+          fmt::format("[{}] the model's vocab_size, {}, has no room for the ids of tokens: {}; texts with "
+                      "them are tokenized like others",
+                      join_path(folder_, file), vocab_size_, first_of(tokens)));
+    if (!contradictions_.empty())
+      log_warning(fmt::format("[{}] is left out where {} of {} says otherwise: {}",
+                              join_path(folder_, kAdded), kDecoder, kSettings, first_of(contradictions_)));
+    return std::move(tokens_);
+  }
 
  private:
   void add(AddedToken token, std::string_view file) {
@@ -123,24 +142,43 @@ class Declarations {
     return next;
   }
 
-  [[noreturn]] void refuse_ids(const AddedToken& token, std::string_view file, int32_t other,
-                               std::string_view other_file) const {
-    fail("[{}] token '{}' has id {} in {} and {} in {}; {}", folder_, token.content, other, other_file,
-         token.id, file, kAdvice);
-  }
-  [[noreturn]] void refuse_tokens(const AddedToken& token, std::string_view file, std::string_view other,
-                                  std::string_view other_file) const {
-    fail("[{}] id {} is token '{}' in {} and '{}' in {}; {}", folder_, token.id, other, other_file,
-         token.content, file, kAdvice);
+  // What other files say of the token or of its id; "": nothing else.
+  std::string contradiction_of(const AddedToken& token, std::string_view file) const {
+    const auto ids = [&](int32_t other, std::string_view other_file) {
+      return fmt::format("token '{}' has id {} in {} and {} in {}", token.content, other, other_file,
+                         token.id, file);
+    };
+    const auto tokens = [&](std::string_view other, std::string_view other_file) {
+      return fmt::format("id {} is token '{}' in {} and '{}' in {}", token.id, other, other_file,
+                         token.content, file);
+    };
+    if (const auto known = by_content_.find(token.content); known != by_content_.end()) {
+      const int32_t id = tokens_[known->second].id;
+      return id == token.id ? "" : ids(id, files_[known->second]);
+    }
+    if (const auto known = by_id_.find(token.id); known != by_id_.end())
+      return tokens(tokens_[known->second].content, files_[known->second]);
+    for (const auto& [spelling, id] : model_) {
+      if (spelling == token.content && id != token.id) return ids(id, kOwnFile);
+      if (spelling != token.content && id == token.id) return tokens(spelling, kOwnFile);
+    }
+    return "";
   }
 
-  static constexpr std::string_view kAdvice = "take both files from the same model";
+  static std::string first_of(const std::vector<std::string>& all) {
+    return all.front() + (all.size() > 1 ? fmt::format(" (and {} more)", all.size() - 1) : "");
+  }
+
   std::string folder_;
   const Vocabulary::Entries& model_;
+  int64_t vocab_size_;  // 0: not known
   std::vector<AddedToken> tokens_;
   std::vector<std::string_view> files_;  // that declare them
   std::unordered_map<std::string, size_t> by_content_;
   std::unordered_map<int32_t, size_t> by_id_;
+  std::map<std::string_view, std::vector<std::string>> beyond_;  // by file
+  std::set<std::string> without_room_;                           // the tokens of beyond_
+  std::vector<std::string> contradictions_;
 };
 
 Json read_object(const std::string& folder, std::string_view name) {
@@ -167,7 +205,7 @@ TokenFiles TokenFiles::read(const std::string& folder) {
 
 std::vector<AddedToken> declared_tokens(const TokenFiles& files, std::vector<AddedToken> own,
                                         const Vocabulary::Entries& model, int64_t vocab_size) {
-  Declarations all(files.folder, std::move(own), model);
+  Declarations all(files.folder, std::move(own), model, vocab_size);
   const auto place = [&](std::string_view file) {
     return fmt::format("[{}]", join_path(files.folder, file));
   };
@@ -175,12 +213,6 @@ std::vector<AddedToken> declared_tokens(const TokenFiles& files, std::vector<Add
   if (files.settings.is_object()) of_settings = named_tokens(files.settings, place(kSettings));
   if (files.special_names.is_object()) of_names = named_tokens(files.special_names, place(kNames));
   const Json* decoder = value_of(files.settings, kDecoder);
-  if (files.added.is_object())
-    for (const auto& [content, id] : files.added.as_object()) {
-      const bool special = has(of_settings, content) || has(of_names, content);
-      all.state({content, as_token_id(id, fmt::format("{} '{}'", place(kAdded), content)), special, !special},
-                kAdded, false);
-    }
   if (decoder) {
     const std::string where = fmt::format("{}.{}", place(kSettings), kDecoder);
     if (!decoder->is_object()) fail("{} must be an object, found {}", where, decoder->kind_name());
@@ -190,8 +222,14 @@ std::vector<AddedToken> declared_tokens(const TokenFiles& files, std::vector<Add
       all.state(std::move(token), kSettings, true);
     }
   }
+  if (files.added.is_object())
+    for (const auto& [content, id] : files.added.as_object()) {
+      const bool special = has(of_settings, content) || has(of_names, content);
+      all.state({content, as_token_id(id, fmt::format("{} '{}'", place(kAdded), content)), special, !special},
+                kAdded, false, decoder ? Rank::kGivesWay : Rank::kDecides);
+    }
   for (auto& [key, token] : of_settings) all.name(std::move(token), kSettings, key, vocab_size);
-  // Where the settings state tokens, transformers reads this file no more.
+  // Where the settings state tokens, transformers does not read this file.
   for (auto& [key, token] : of_names) all.name(std::move(token), kNames, key, decoder ? 0 : vocab_size);
   return all.finish();
 }

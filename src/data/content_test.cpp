@@ -44,6 +44,28 @@ TEST(Formats, AreToldByTheFields) {
   for (const auto& [row, format] : cases) EXPECT_EQ(format_of(Json::parse(row, "row")), format) << row;
 }
 
+// Conversations and prompts speak of a picture; beside text alone it is metadata.
+TEST(Formats, MediaAreRefusedWhereTextSpeaksOfThem) {
+  const std::string media = R"("image": "https://x.org/a.jpg")";
+  RowOptions options = any();
+  options.labels = {"no", "yes"};
+  for (const char* row :
+       {R"({"text": "News.", )", R"({"text": "News.", "label": 1, )", R"({"input_ids": [5, 6], )"}) {
+    const EncodedRow found = encode(row + media + "}", options);
+    EXPECT_EQ(found.status, RowStatus::kKept) << row;
+    EXPECT_EQ(found.unused, Runs{"image"}) << row;
+  }
+  for (const char* row :
+       {R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], )",
+        R"({"prompt": "a", "completion": "b", )", R"({"prompt": "a", )",
+        R"({"instruction": "a", "output": "b", )", R"({"prompt": "a", "chosen": "b", "rejected": "c", )"})
+    EXPECT_EQ(
+        error_of(row + media + "}", any()),
+        "has image, which is not read: models learn from text alone; leave such rows out, or remove the "
+        "field where the text makes sense without it")
+        << row;
+}
+
 TEST(Formats, ShareGptBecomesAConversation) {
   const std::string row = R"({"system": "Be brief.", "conversations": [{"from": "human", "value": "2+2?"},
     {"from": "function_call", "value": "{\"name\": \"add\", \"arguments\": {\"a\": 2}}"},

@@ -41,6 +41,11 @@ Example part_of(const Example& whole, int64_t begin, int64_t size) {
           {whole.loss_mask.begin() + first, whole.loss_mask.begin() + last}};
 }
 
+// Beside text alone a picture is metadata; conversations and prompts speak of it.
+bool is_text_alone(RowFormat format) {
+  return format == RowFormat::kText || format == RowFormat::kTokens || format == RowFormat::kClassification;
+}
+
 // A row that says nothing about what to predict.
 void check_goal(RowFormat format, const RowOptions& options) {
   if (options.goal == Goal::kAny) return;
@@ -111,9 +116,9 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   Json storage;
   const Json& row = renamed(given, storage);
   check_characters(row, "");
-  refuse_media(row);
   EncodedRow out;
   out.format = format_of_renamed(row);
+  if (!is_text_alone(out.format)) refuse_media(row);
   check_goal(out.format, options_);
   out.unused = unused_fields(row, out.format, options_);
   if (out.format == RowFormat::kTokens)

@@ -5,7 +5,9 @@
 #include "base/text.h"
 #include "checkpoints/file_forms.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/kept_codes.h"
 #include "checkpoints/names.h"
+#include "checkpoints/other_files.h"
 #include "checkpoints/references.h"
 #include "checkpoints/staged_folder.h"
 
@@ -13,6 +15,10 @@ namespace temper::checkpoints {
 namespace {
 
 constexpr const char* kNamedTemplates = "additional_chat_templates";
+
+// What other libraries read of the same tokenizer.
+constexpr const char* kOtherTokenizerFiles[] = {"vocab.txt", "spiece.model", "sentencepiece.bpe.model",
+                                                "tekken.json"};
 
 // One tensor of the files: some rows of a parameter, or a tensor that is kept as it is.
 struct Piece {
@@ -61,14 +67,7 @@ std::vector<Piece> list_pieces(const WeightTable& table, const WeightTensors& so
       row += part.rows;
     }
   }
-  if (const std::string code =
-          options.kept == nullptr || options.encoded != nullptr ? "" : kept_code(*options.kept, table);
-      !code.empty())
-    fail(
-        "[{}] '{}' belongs to codes of a tower that is quantized, which a saved model of numbers has no "
-        "place "
-        "for; train adapters, or the original model",
-        options.kept->path(), code);
+  if (options.kept != nullptr && options.encoded == nullptr) check_kept(*options.kept, table);
   if (options.kept != nullptr)
     for (const std::string& name : kept_names(*options.kept, table)) {
       const Tensor tensor = options.kept->tensor(name);
@@ -208,6 +207,18 @@ void copy_file(const StagedFolder& folder, const std::string& from, References& 
   write_synced(folder / name, file.text());
 }
 
+// The terms of use, and what other programs need.
+void copy_beside(const StagedFolder& folder, const std::string& original, References& references) {
+  constexpr int64_t kMostBytes = 1 << 20;
+  if (!is_directory(original)) return;
+  for (const std::string& name : list_directory(original)) {
+    const std::string from = join_path(original, name);
+    if (std::ranges::find(kOtherTokenizerFiles, name) != std::end(kOtherTokenizerFiles) ||
+        (is_of_license(name) && !is_directory(from) && file_size(from) <= kMostBytes))
+      copy_file(folder, from, references);
+  }
+}
+
 void copy_extra_files(const StagedFolder& folder, const SaveOptions& options, References& references) {
   if (options.original.empty()) return;
   for (const std::string& name : options.extra_files) {
@@ -216,8 +227,11 @@ void copy_extra_files(const StagedFolder& folder, const SaveOptions& options, Re
       copy_file(folder, from, references);
   }
   copy_named_templates(folder, options.original);
+  copy_beside(folder, options.original, references);
   for (const std::string& name : references.files())
     if (!exists(folder / name)) copy_file(folder, join_path(options.original, name), references);
+  const std::vector<std::string> saved = list_directory(folder.path());
+  report_left_out(options.original, {saved.begin(), saved.end()});
 }
 
 // Whole folders are replaced: refuse those that do not look like a model.

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/other_files.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -107,17 +108,25 @@ TEST_P(HfSave, ReferencesResolveInsideTheFolder) {
   config.set("auto_map",
              Json::Object{{"AutoConfig", "configuration_own.Config"}, {"AutoModel", "hub/other--own.Model"}});
   config.set("custom_pipelines", Json::Object{{"p", Json::Object{{"impl", "gone.Pipeline"}}}});
+  config.set("text_config", Json::Object{{"auto_map", Json::Object{{"AutoModel", "gone.Text"}}},
+                                         {"own", Json::Object{{"words_file", "more.model"}}},
+                                         {"index_file", "/elsewhere/index.json"},
+                                         {"size", 3}});
+  write("more.model", "m");
   testing::internal::CaptureStderr();
   save_model(target, table, [&](const WeightSpec& spec) { return weights.at(spec.name); }, config,
              {.original = original.path()});
   const std::string said = testing::internal::GetCapturedStderr();
-  for (const char* dropped :
-       {"auto_map.AutoModel (\"hub/other--own.Model\")", "custom_pipelines.p", "auto_map.AutoProcessor",
-        "auto_map.AutoTokenizer", "special_tokens_map_file (\"/home/someone/map.json\")"})
+  for (const char* dropped : {"auto_map.AutoModel (\"hub/other--own.Model\")", "custom_pipelines.p",
+                              "auto_map.AutoProcessor", "text_config.auto_map.AutoModel (\"gone.Text\")",
+                              "text_config.index_file (\"/elsewhere/index.json\")", "auto_map.AutoTokenizer",
+                              "special_tokens_map_file (\"/home/someone/map.json\")"})
     EXPECT_NE(said.find(dropped), std::string::npos) << dropped << "\n" << said;
   const Json saved = Json::parse_file(target + "/config.json");
   EXPECT_EQ(saved.at("auto_map"), (Json::Object{{"AutoConfig", "configuration_own.Config"}}));
   EXPECT_EQ(saved.find("custom_pipelines"), nullptr);
+  EXPECT_EQ(saved.at("text_config"),
+            (Json::Object{{"own", Json::Object{{"words_file", "more.model"}}}, {"size", 3}}));
   const Json settings = Json::parse_file(target + "/tokenizer_config.json");
   EXPECT_EQ(settings,
             (Json::Object{
@@ -126,8 +135,45 @@ TEST_P(HfSave, ReferencesResolveInsideTheFolder) {
                 {"processor_class", "P"},
                 {"name_or_path", "any"}}));
   for (const char* copied : {"configuration_own.py", "parts.py", "preprocessor_config.json", "words.model",
-                             "generation_config.json"})
+                             "more.model", "generation_config.json"})
     EXPECT_EQ(read_file(join_path(target, copied)), read_file(original / copied)) << copied;
+}
+
+// Terms of use hold for a model that was made of another one; what describes other weights does not.
+TEST_P(HfSave, FilesThatAreLeftOutAreToldOnce) {
+  const TemporaryDirectory original;
+  for (const char* name : {"LICENSE", "Notice.txt", "USE_POLICY.md", "tokenizer.json", "tekken.json"})
+    write_file(original / name, std::string("of ") + name);
+  write_file(original / "LICENSE_of_all.txt", std::string((1 << 20) + 1, 'x'));
+  for (const char* name : {"README.md", "own.json", ".gitattributes", "extra.safetensors",
+                           "model-00001-of-00002.safetensors", "hf_quant_config.json"})
+    write_file(original / name, "x");
+  make_directories(original / "original");
+  testing::internal::CaptureStderr();
+  save({.original = original.path()});
+  const std::string told = testing::internal::GetCapturedStderr();
+  for (const char* name : {"LICENSE", "Notice.txt", "USE_POLICY.md", "tokenizer.json", "tekken.json"})
+    EXPECT_EQ(read_file(join_path(target, name)), std::string("of ") + name);
+  EXPECT_NE(told.find(fmt::format("[{}] of its files 5 are not in the folder of the model that is saved: "
+                                  "LICENSE_of_all.txt, README.md, extra.safetensors, original/, own.json\n",
+                                  original.path())),
+            std::string::npos)
+      << told;
+  testing::internal::CaptureStderr();
+  save({.original = original.path()});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_P(HfSave, WeightsOfOtherFilesAreListed) {
+  save({});
+  EXPECT_EQ(unread_weights(target), std::vector<std::string>());
+  for (const char* name :
+       {"consolidated.safetensors", "model-00002-of-00002.safetensors", "pytorch_model.bin", "original.gguf",
+        "training_args.bin", "optimizer.pt", "rng_state.pth"})
+    write_file(join_path(target, name), "x");
+  EXPECT_EQ(unread_weights(target),
+            (std::vector<std::string>{"consolidated.safetensors", "model-00002-of-00002.safetensors",
+                                      "original.gguf", "pytorch_model.bin"}));
 }
 
 // Tensors that are no parameters of the model: of predictors of several tokens, say.

@@ -61,33 +61,45 @@ bool References::keep_code(Json& value) {
   return any;
 }
 
-Json References::resolve(const std::string& name, Json json) {
-  if (!json.is_object()) return json;
-  std::vector<std::string> dropped;
-  const auto drop = [&](const std::string& key, const Json& value) {
-    dropped.push_back(fmt::format("{} ({})", key, value.dump()));
-    return true;
-  };
-  std::erase_if(json.as_object(), [&](auto& entry) {
+// Of auto_map or custom_pipelines, named `path`.
+void References::keep_codes(Json& codes, const std::string& path) {
+  std::erase_if(codes.as_object(), [&](auto& code) {
+    const Json before = code.second;
+    const bool kept = keep_code(code.second);
+    if (!kept || code.second != before)
+      dropped_.push_back(fmt::format("{}.{} ({})", path, code.first, before.dump()));
+    return !kept;
+  });
+}
+
+bool References::has_file(const Json& value) {
+  const std::string& file = value.as_string();
+  if (!is_plain_name(file) || original_.empty() || !exists(join_path(original_, file))) return false;
+  files_.insert(file);
+  return true;
+}
+
+// `path`: "" at the top, or "text_config.".
+void References::resolve_in(Json& object, const std::string& path) {
+  std::erase_if(object.as_object(), [&](auto& entry) {
     auto& [key, value] = entry;
     if ((key == "auto_map" || key == "custom_pipelines") && value.is_object()) {
-      std::erase_if(value.as_object(), [&](auto& code) {
-        const Json before = code.second;
-        const bool kept = keep_code(code.second);
-        if (!kept || code.second != before) drop(key + "." + code.first, before);
-        return !kept;
-      });
+      keep_codes(value, path + key);
       return value.as_object().empty();
     }
+    if (value.is_object()) resolve_in(value, path + key + ".");
     if (key == "processor_class") add_those_of(kProcessor);
-    if (!key.ends_with("_file") || !value.is_string()) return false;
-    const std::string& file = value.as_string();
-    if (!is_plain_name(file) || original_.empty() || !exists(join_path(original_, file)))
-      return drop(key, value);
-    files_.insert(file);
-    return false;
+    if (!key.ends_with("_file") || !value.is_string() || has_file(value)) return false;
+    dropped_.push_back(fmt::format("{}{} ({})", path, key, value.dump()));
+    return true;
   });
-  if (!dropped.empty()) report_once(original_, name, dropped);
+}
+
+Json References::resolve(const std::string& name, Json json) {
+  if (!json.is_object()) return json;
+  dropped_.clear();
+  resolve_in(json, "");
+  if (!dropped_.empty()) report_once(original_, name, dropped_);
   return json;
 }
 

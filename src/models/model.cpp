@@ -1,6 +1,8 @@
 #include "models/model.h"
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -9,6 +11,8 @@
 #include "base/text.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/mxfp4.h"
+#include "checkpoints/names.h"
+#include "checkpoints/other_files.h"
 #include "models/config_reader.h"
 #include "models/folder_config.h"
 #include "ops/report.h"
@@ -203,6 +207,17 @@ void report_quantized(const checkpoints::ModelFolder& files, const WeightTable& 
                   files.path(), checkpoints::count_quantized(files, table), files.form()->name()));
 }
 
+// Once in a process: it may load a model more than once.
+void report_unread(const std::string& folder) {
+  static std::mutex mutex;
+  static std::set<std::string> reported;
+  const std::vector<std::string> unread = checkpoints::unread_weights(folder);
+  const std::lock_guard lock(mutex);
+  if (!unread.empty() && reported.insert(folder).second)
+    log_info(fmt::format("[{}] files with weights that are not read: {} ({})", folder, unread.size(),
+                         checkpoints::list_some(unread)));
+}
+
 void report_kept(const checkpoints::ModelFolder& files, const layers::DecoderConfig& architecture) {
   const WeightTable table = layers::decoder_weight_table(architecture);
   std::vector<std::string> kept = checkpoints::kept_names(files, table);
@@ -241,6 +256,7 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   checkpoints::check_weights(files, layers::decoder_weight_table(architecture));
   if (options.quantize.any() && !options.quantized_as_read) checkpoints::check_not_quantized(folder);
   report_unused(config, where);
+  report_unread(folder);
   report_kept(files, architecture);
   if (checkpoints::holds_mxfp4(files, layers::decoder_weight_table(architecture)))
     log_info(

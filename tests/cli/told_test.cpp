@@ -270,6 +270,48 @@ TEST_F(Told, AdaptersAreEvaluated) {
   EXPECT_NEAR(given[folder() + "/merged_q"], found["q"], 2e-5);
 }
 
+// Of a run there are two models, and none of them is meant more than the other.
+TEST_F(Told, ARunsModelIsChosenForItsEvaluation) {
+  const std::string out = folder() + "/chosen", base = folder() + "/model";
+  const std::string data = " --data.eval [" + folder() + "/eval.jsonl]";
+  ASSERT_EQ(run("train " + yaml() + data + " --output " + out + " --train.steps 2").code, 0);
+  const std::string message = "is the folder of a run, expected one of its models: write --model.path " +
+                              out + "/model for the one that it trained, or --model.path " + base;
+  expect_refused("eval " + out, 2, message);
+  expect_refused("eval " + out + " --beside " + base, 2, message);
+  const double trained = losses_of(run("eval " + out + " --model.path " + out + "/model"))[out + "/model"];
+  const Outcome began = run("eval " + out + " --model.path=" + base),
+                of_yaml = run("eval " + yaml() + data + " --output " + out);
+  EXPECT_GT(losses_of(began)[base], trained);
+  EXPECT_EQ(losses_of(of_yaml)[base], losses_of(began)[base]);
+  const std::string line =
+      "is the model that the run began from; the one that it trained is " + out + "/model";
+  EXPECT_NE(of_yaml.err.find(line), std::string::npos) << of_yaml.err;
+  EXPECT_EQ(began.err.find(line), std::string::npos) << began.err;
+  std::filesystem::remove_all(out + "/model");
+  expect_refused("eval " + out, 2, "is the folder of a run that has no model yet");
+}
+
+TEST_F(Told, FilesOfAModelThatEndNowhereAreTold) {
+  const std::string model = folder() + "/with_more", out = folder() + "/of_more";
+  std::filesystem::copy(folder() + "/model", model);
+  for (const char* name : {"pytorch_model.bin", "README.md", "LICENSE"}) write_file(model + "/" + name, "x");
+  const Outcome trained =
+      run("train " + yaml() + " --model.path " + model + " --train.steps 2 --output " + out);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::vector<std::string> lines = {
+      "[" + model + "] files with weights that are not read: 1 (pytorch_model.bin)\n",
+      "[" + model +
+          "] of its files 2 are not in the folder of the model that is saved: README.md, "
+          "pytorch_model.bin\n"};
+  for (const std::string& line : lines) {
+    EXPECT_NE(trained.err.find(line), std::string::npos) << trained.err;
+    EXPECT_EQ(trained.err.find(line), trained.err.rfind(line)) << trained.err;
+  }
+  EXPECT_EQ(read_file(out + "/model/LICENSE"), "x");
+  EXPECT_EQ(run("generate " + out + "/model -p 1 -n 1").err.find("not read"), std::string::npos);
+}
+
 TEST_F(Told, ALearningRateThatJumpsOnResumingIsTold) {
   const auto train = [&](const std::string& out, const std::string& more) {
     const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/" + out + " " + more);

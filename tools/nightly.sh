@@ -31,6 +31,12 @@ step "checkpoints of every mesh read on every other"
 TEMPER_ALL_STATE_PAIRS=1 $build/test_recipes --gtest_brief=1 --gtest_filter='*StateMeshes*'
 step "plans and other proofs of every kind"
 (cd $build && ctest --output-on-failure -j "$jobs" -L nightly)
+step "what published chat templates leave out"
+if [ -n "${TEMPER_TEMPLATES:-}" ]; then
+  python3 tools/sweep_templates.py "$TEMPER_TEMPLATES"
+else
+  echo "left out: TEMPER_TEMPLATES names no folder of chat templates (CONTRIBUTING.md)"
+fi
 step "runs that are killed at random"
 TEMPER_KILLS=${TEMPER_KILLS:-60} $build/tests/test_cli --gtest_filter='RandomKills.*'
 step "everything passed"

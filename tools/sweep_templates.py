@@ -5,9 +5,9 @@
 
 TEMPLATES is a folder of *.jinja files. Each is tried through `temper data inspect` with made-up dialogues: as they are, with
 null fields, with calls of tools, with two system messages, with a developer's message, and with names. Every word of a row
-must be in the row's text, or what is printed of the row must name its field, or the row must be refused. Rows with null
-fields must print what rows without them do, and the word None must be in no text. Prints a line for each template and the
-sums; the exit code is 1 if anything was lost in silence.
+and of its tools must be in the row's text, or what is printed of the row must name its field, or the row must be refused.
+Rows with null fields must print what rows without them do, and the word None must be in no text. Prints a line for each
+template and the sums; the exit code is 1 if anything was lost in silence.
 """
 import argparse
 import collections
@@ -51,10 +51,20 @@ def with_names(seed):
                          for message in row["messages"]]}
 
 
-KINDS = {"plain": masks.plain, "nulls": with_nulls, "calls": masks.with_tools, "two systems": with_two_systems,
+def with_calls(seed):
+    """Tools of which one is called, each with words of its own."""
+    words, row = masks.Words(5000 + seed), masks.with_tools(seed)
+    called, other = copy.deepcopy(masks.TOOL), copy.deepcopy(masks.TOOL)
+    called["function"]["description"] = f"of a city, {words.word('dsc')}"
+    other["function"].update(name=words.word("fun"), description=words.word("dsc"))
+    return {**row, "tools": [called, other] if seed % 2 else [called]}
+
+
+KINDS = {"plain": masks.plain, "nulls": with_nulls, "calls": with_calls, "two systems": with_two_systems,
          "developer": with_developer, "names": with_names}
 REPORTS = {"thk": "reasoning of role", "cty": "tool_calls of role", "nam": "messages[].name"}
-WORD = r"(?:usr|ans|sys|tol|cty|thk|nam)\d+w\d+e"
+WORD = r"(?:usr|ans|sys|tol|cty|thk|nam|fun|dsc)\d+w\d+e"
+TOOLS_TOLD = r"leaves out (?:a part of )?tools\b|nothing reads[^\n]*\btools\b|unused[^\n]*\btools\b"
 
 
 def silent_losses(row, body):
@@ -65,6 +75,9 @@ def silent_losses(row, body):
             report = REPORTS.get(word[:3], f"content of role '{message['role']}'")
             if word not in text and report not in body:
                 yield f"{word[:3]} of {message['role']}"
+    for word in re.findall(WORD, json.dumps(row.get("tools"))):
+        if word not in text and not re.search(TOOLS_TOLD, body):
+            yield f"{word[:3]} of tools"
 
 
 def reports_of(folder, rows):

@@ -139,6 +139,21 @@ TEST_F(DataCli, NamedTemplatesAreUsedAndSaved) {
                            "additional_chat_templates/rag.jinja"})
     EXPECT_EQ(read_file(out + "/model/" + file), read_file(model + "/" + file));
   EXPECT_NE(run("generate " + out + "/model -p 1 -n 1").err.find(told), std::string::npos);
+  // The list that transformers 4 wrote stays one.
+  const std::string listed = folder() + "/listed";
+  std::filesystem::copy(folder() + "/model", listed, std::filesystem::copy_options::recursive);
+  std::filesystem::remove(listed + "/chat_template.jinja");
+  Json settings = Json::parse_file(listed + "/tokenizer_config.json");
+  settings.set("chat_template",
+               Json::Array{Json::Object{{"name", "default"}, {"template", template_with("")}},
+                           Json::Object{{"name", "tool_use"}, {"template", template_with("TOOLS:")}}});
+  write_file(listed + "/tokenizer_config.json", settings.dump());
+  const Outcome trained = run("train " + yaml() + " --data.train [" + rows + "] --model.path " + listed +
+                              " --train.steps 1 --output " + listed + "_run");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(read_file(listed + "_run/model/tokenizer_config.json"), settings.dump());
+  EXPECT_FALSE(exists(listed + "_run/model/chat_template.jinja"));
+  EXPECT_NE(run("generate " + listed + "_run/model -p 1 -n 1").err.find(told), std::string::npos);
   // One that is chosen is that of all rows, in the saved folder, too.
   const Outcome chosen = run("train " + set + " --train.steps 1 --data.chat_template " + named +
                              "/tool_use.jinja --output " + out + "2");

@@ -61,6 +61,9 @@ TEST_F(TokensCli, OneComparisonIsLearntBehindItsPrompt) {
   EXPECT_EQ(answer_after("pair", R"({"prompt": "Label: ", "chosen": "positive", "rejected": "use"})",
                          std::string(kAsk), "--recipe preference --preference.loss orpo"),
             "positive");
+  EXPECT_TRUE(answer_after("pair_dpo", R"({"prompt": "Label: ", "chosen": "positive", "rejected": "use"})",
+                           std::string(kAsk), "--recipe preference --preference.loss dpo")
+                  .starts_with("positive"));
 }
 
 TEST_F(TokensCli, IdsOfAPaddedVocabularyTrain) {

@@ -73,7 +73,8 @@ def silent_losses(row, body):
     for message in row["messages"]:
         for word in re.findall(WORD, json.dumps(message)):
             report = REPORTS.get(word[:3], f"content of role '{message['role']}'")
-            if word not in text and report not in body:
+            unread = word[:3] == "thk" and re.search(r"nothing reads[^\n]*messages\[\]\.reasoning", body)
+            if word not in text and report not in body and not unread:
                 yield f"{word[:3]} of {message['role']}"
     for word in re.findall(WORD, json.dumps(row.get("tools"))):
         if word not in text and not re.search(TOOLS_TOLD, body):

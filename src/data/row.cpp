@@ -73,7 +73,9 @@ RowEncoder::RowEncoder(const Tokenizer& tokenizer, ChatRenderer render, RowOptio
 const Json& RowEncoder::renamed(const Json& row, Json& storage) const {
   if (!row.is_object()) fail("a row must be an object, found {}", row.kind_name());
   const bool columns = !options_.columns.empty();
-  if (!columns && options_.format == RowFormat::kAuto && is_answered(row)) {
+  const bool as_found = !columns && options_.format == RowFormat::kAuto;
+  if (as_found) refuse_rollout(row);
+  if (as_found && is_answered(row)) {
     if (!options_.drop_answer) return storage = answered_row(row);
     storage = row.at("input");
     respell(storage);

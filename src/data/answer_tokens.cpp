@@ -36,7 +36,8 @@ bool is_border(std::string_view text, const Encoding& tokens, size_t place, cons
   for (size_t i = end; i-- > begin + 1;) {
     const size_t at = tokens.spans[i].begin;
     const bool special = is_special(i);
-    if (!special && !(at_words && at + 2 <= place && tokenizers::is_word_border(text, at))) continue;
+    const bool first = tokens.spans[i - 1].end <= at;  // of the tokens of a character
+    if (!special && !(at_words && first && at + 2 <= place && tokenizers::is_word_border(text, at))) continue;
     if (are_alone(text, at, place, tokens, i, tokenizer)) return true;
     if (at_words) return false;
     break;

@@ -89,7 +89,7 @@ TEST(AnsweredRows, PreferencesAreLearntAsTheyWereAsked) {
 TEST(AnsweredRows, LinesOfRolloutsAreRefused) {
   const std::string begin = R"({"rollout": 0, "group": 1, "sample": 2, )";
   const std::string answer = begin + R"("row": 3, "place": "p", "question": "2 + 2?", "reward": 1.0, "finish":
-                             "stop", "turns": 1, "text": "4", "passages": [{"prompt": [1], "ids": [2]}]})";
+                             "stop", "turns": 1, "text": "It is 4.", "passages": [{"prompt": [1], "ids": [2]}]})";
   RowOptions asks;
   asks.drop_answer = true;
   for (const std::string& line : {answer, begin + R"("scores": [{"old_log_probs": []}]})"}) {
@@ -103,8 +103,8 @@ TEST(AnsweredRows, LinesOfRolloutsAreRefused) {
   RowOptions options;
   options.format = RowFormat::kText;  // who says so gets the text alone
   const EncodedRow row = RowEncoder(qwen(), chatml(), options).encode(Json::parse(answer, "row"));
-  EXPECT_EQ(qwen().decode(row.examples.at(0).ids), "4");
-  EXPECT_EQ(encoded(begin + R"("text": "4"})").status, RowStatus::kKept);
+  EXPECT_EQ(qwen().decode(row.examples.at(0).ids), "It is 4.");
+  EXPECT_EQ(encoded(begin + R"("text": "It is 4."})").status, RowStatus::kKept);
 }
 
 TEST(AnsweredRows, CutAnswersAreRefused) {

@@ -66,8 +66,8 @@ class Tokenizer {
   std::string token_text(int32_t id) const;  // for people: control characters and broken UTF-8 as \n, \xE2
   int32_t vocab_size() const;                // largest id + 1
   bool is_special(int32_t id) const;
-  // Whether is_word_border divides texts, where a token begins, as special tokens do: the tokens of
-  // any beginning of a text that reaches two bytes behind it are those of both parts alone.
+  // Whether is_word_border divides texts, where one token ends and another begins, as special tokens do: the
+  // tokens of any beginning of a text that reaches two bytes behind it are those of both parts alone.
   bool splits_at_words() const;
 
  private:

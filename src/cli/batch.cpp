@@ -127,7 +127,7 @@ class Batch {
 
   // A row as requests read it.
   struct Prompt {
-    std::vector<int32_t> ids;
+    data::Asked asked;
     const Adapters::Named* adapter;
     std::string key;
   };
@@ -137,10 +137,11 @@ class Batch {
     if (name != nullptr && !name->is_string()) fail("adapter must be a string, found {}", name->kind_name());
     const Adapters::Named& adapter =
         name != nullptr ? adapters_.find(name->as_string()) : adapters_.all().front();
-    Prompt prompt{encoder_.prompt_of(row), &adapter, {}};
-    if (prompt.ids.empty()) fail("the prompt has no tokens");
-    if (std::ssize(prompt.ids) >= model_->decoder.config().max_positions)
-      fail("the prompt has {} tokens; the model's context is {}", prompt.ids.size(),
+    Prompt prompt{encoder_.asked_of(row), &adapter, {}};
+    const std::vector<int32_t>& ids = prompt.asked.ids;
+    if (ids.empty()) fail("the prompt has no tokens");
+    if (std::ssize(ids) >= model_->decoder.config().max_positions)
+      fail("the prompt has {} tokens; the model's context is {}", ids.size(),
            model_->decoder.config().max_positions);
     const ops::SamplingOptions& s = options_.sampling;
     const std::vector<std::string>& stops = arguments_.sampling.stops;
@@ -159,7 +160,7 @@ class Batch {
     const std::string settings = Json(asked).dump();
     Hasher hasher;
     hasher.update(settings.data(), settings.size());
-    hasher.update(prompt.ids.data(), prompt.ids.size() * sizeof(int32_t));
+    hasher.update(ids.data(), ids.size() * sizeof(int32_t));
     prompt.key = hasher.digest();
     return prompt;
   }
@@ -176,13 +177,14 @@ class Batch {
     int64_t longest = 0;
     for (int64_t i = 0; i < source_.size(); ++i) try {
         const Prompt prompt = prompt_of(source_.row(i));
-        const std::vector<std::string> lost = encoder_.losses_of_prompt(source_.row(i));
-        data::tell_losses(source_.place(i), lost);
-        lossy_ += !lost.empty();
+        const auto place = [&] { return source_.place(i); };
+        data::tell_losses(place, prompt.asked.lost);
+        data::tell_notes(place, prompt.asked.notes);
+        lossy_ += !prompt.asked.lost.empty();
         for (int64_t sample = 0; sample < arguments_.samples; ++sample)
           if (!file_.has(i, sample, prompt.key)) {
             ++to_do_;
-            longest = std::max<int64_t>(longest, std::ssize(prompt.ids));
+            longest = std::max<int64_t>(longest, std::ssize(prompt.asked.ids));
           }
       } catch (const Error& error) {
         if (std::string_view(error.what()).find(arguments_.out) != std::string_view::npos) throw;
@@ -203,7 +205,7 @@ class Batch {
     for (int64_t sample = 0; sample < arguments_.samples; ++sample) {
       if (file_.has(row, sample, prompt.key)) continue;
       rollout::GenerateOptions own = prompt.adapter->apply(options_);
-      rollout::Request request{.prompt = prompt.ids,
+      rollout::Request request{.prompt = prompt.asked.ids,
                                .sampling = own.sampling,
                                .max_new_tokens = own.max_new_tokens,
                                .stop_ids = std::move(own.stop_ids),

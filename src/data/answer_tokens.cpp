@@ -23,31 +23,42 @@ bool are_alone(std::string_view text, size_t begin, size_t place, const Encoding
 }
 
 // Whether the tokens of a text up to a place are those of this part alone. As special tokens divide a text,
-// what stands behind the last of them is compared first.
+// what stands behind the last of them is compared first; so do words for most tokenizers.
 bool is_border(std::string_view text, const Encoding& tokens, size_t place, const Tokenizer& tokenizer) {
   const auto is_special = [&](size_t i) { return tokenizer.is_special(tokens.ids[i]); };
   size_t begin = 0;
   while (begin < tokens.ids.size() && tokens.spans[begin].end == 0 && is_special(begin))
     ++begin;  // what the tokenizer puts before texts
-  size_t last = begin;
-  for (size_t i = begin; i < tokens.ids.size() && tokens.spans[i].end <= place; ++i)
-    if (is_special(i)) last = i;
-  return (last != begin && are_alone(text, tokens.spans[last].begin, place, tokens, last, tokenizer)) ||
-         are_alone(text, 0, place, tokens, begin, tokenizer);
+  size_t end = begin;
+  while (end < tokens.ids.size() && tokens.spans[end].end <= place) ++end;
+  if (end < tokens.ids.size() && tokens.spans[end].begin < place) return false;  // a token holds the place
+  const bool at_words = tokenizer.splits_at_words();
+  for (size_t i = end; i-- > begin + 1;) {
+    const size_t at = tokens.spans[i].begin;
+    const bool special = is_special(i);
+    const bool first = tokens.spans[i - 1].end <= at;  // of the tokens of a character
+    if (!special && !(at_words && first && at + 2 <= place && tokenizers::is_word_border(text, at))) continue;
+    if (are_alone(text, at, place, tokens, i, tokenizer)) return true;
+    if (at_words) return false;
+    break;
+  }
+  return are_alone(text, 0, place, tokens, begin, tokenizer);
 }
 
-// Marks the tokens that begin inside the span, but for white space behind a special token at its end. The
-// last of them, if there are any.
-std::optional<int32_t> mask_span(const Encoding& tokens, ByteSpan span, const Tokenizer& tokenizer,
-                                 std::vector<uint8_t>& mask) {
+// The tokens from `begin` to `end` begin inside the span, but for white space behind a special token at its
+// end. `last`: the last of them.
+struct Inside {
+  size_t begin, end;
+  std::optional<int32_t> last;
+};
+Inside tokens_in(const Encoding& tokens, ByteSpan span, const Tokenizer& tokenizer) {
   size_t begin = 0, end = tokens.ids.size();
   while (begin < end && tokens.spans[begin].begin < span.begin) ++begin;
   while (end > begin && tokens.spans[end - 1].begin >= span.end) --end;
   size_t last = end;
   while (last > begin && trim(tokenizer.token_bytes(tokens.ids[last - 1])).empty()) --last;
   if (last > begin && tokenizer.is_special(tokens.ids[last - 1])) end = last;
-  for (size_t i = begin; i < end; ++i) mask[i] = 1;
-  return end > begin ? std::optional(tokens.ids[end - 1]) : std::nullopt;
+  return {begin, end, end > begin ? std::optional(tokens.ids[end - 1]) : std::nullopt};
 }
 
 // Marks the special token that follows a turn and the white space before it, if one does.
@@ -76,8 +87,7 @@ std::vector<size_t> cuts_for(const TurnSpan& turn, std::string_view text, const 
   const size_t begin = begin_of(turn), end = turn.bytes.end;
   if (!is_border(text, tokens, begin, tokenizer)) cuts.push_back(begin);
   if (end == text.size()) return cuts;
-  std::vector<uint8_t> mask(tokens.ids.size());
-  const std::optional<int32_t> last = mask_span(tokens, turn.bytes, tokenizer, mask);
+  const std::optional<int32_t> last = tokens_in(tokens, turn.bytes, tokenizer).last;
   if (last && !tokenizer.is_special(*last) && !is_border(text, tokens, end, tokenizer)) cuts.push_back(end);
   return cuts;
 }
@@ -86,7 +96,8 @@ Example masked(Encoding tokens, const std::vector<TurnSpan>& turns, const Tokeni
   Example example;
   example.loss_mask.assign(tokens.ids.size(), 0);
   for (const TurnSpan& turn : turns) {
-    mask_span(tokens, turn.bytes, tokenizer, example.loss_mask);
+    const Inside inside = tokens_in(tokens, turn.bytes, tokenizer);
+    for (size_t i = inside.begin; i < inside.end; ++i) example.loss_mask[i] = 1;
     if (turn.open) mask_end(tokens, turn.bytes.end, tokenizer, example.loss_mask);
   }
   example.ids = std::move(tokens.ids);

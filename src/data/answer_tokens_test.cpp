@@ -130,10 +130,10 @@ TEST(AnswerTokens, EveryTokenizersPromptsAreThoseOfGeneration) {
         const Json row = Json::Object{{"prompt", text.substr(0, place)}, {"completion", text.substr(place)}};
         const Ids prompt = encoder.question_of(row).prompt;
         const EncodedRow encoded = encoder.encode(row);
+        if (encoded.examples.empty()) continue;  // a byte without a token is the answer
         ++places;
-        if (encoded.examples.empty()) continue;
         const Example& example = encoded.examples[0];
-        ASSERT_GE(example.ids.size(), prompt.size()) << name << row.dump();
+        ASSERT_GT(example.ids.size(), prompt.size()) << name << row.dump();
         const bool same = std::equal(prompt.begin(), prompt.end(), example.ids.begin());
         EXPECT_TRUE(same) << name << " " << row.dump();
         different += !same;
@@ -221,6 +221,54 @@ TEST(AnswerTokens, MarkedTurnsAreCutWhereTheyAreAskedFor) {
                               .examples.at(0);
   EXPECT_EQ(example.ids, (Ids{281, 270, 10, 97, 282, 281, 278, 10, 10, 98, 108, 117, 101, 282}));
   EXPECT_EQ(targets_of(example).front(), "<|im_start|>");
+}
+
+// The headers of a turn and of its generation prompt differ inside a character.
+TEST(AnswerTokens, TurnsBeginWithWholeCharacters) {
+  const ChatRenderer render = renderer_with(
+      "{%- for m in messages %}{%- if m.role == 'assistant' %}{{- '<|im_start|>\u0410 (\u043e): ' }}"
+      "{%- else %}{{- '<|im_start|>' }}{%- endif %}{{- m.content + '<|im_end|>' }}{%- endfor %}"
+      "{%- if add_generation_prompt %}{{- '<|im_start|>\u0410 (\u0434): ' }}{%- endif %}");
+  const Example example = encode_merging(render, R"({"messages": [{"role": "user", "content": "a"},
+    {"role": "assistant", "content": "use"}]})",
+                                         border_options(Goal::kLanguageModel))
+                              .examples.at(0);
+  std::string targets;
+  for (const std::string& text : targets_of(example)) targets += text;
+  EXPECT_EQ(targets, "\u043e): use<|im_end|>");
+}
+
+// Where words divide a text no beginning of it is encoded; the borders are the same.
+TEST(AnswerTokens, BordersInTextsWithoutSpecialTokensAreThoseOfPrompts) {
+  const ChatRenderer render = renderer_with(
+      "{%- for m in messages %}{{- '### ' + m.role + ':' + m.content + '\n' }}{%- endfor %}"
+      "{%- if add_generation_prompt %}{{- '### assistant:' }}{%- endif %}");
+  const std::vector<std::string> said = {" a b  c", "x\ny",          " end ",    "\n\n",
+                                         "1 2",     "\u5317 \u4eac", "use: blue"};
+  for (const std::string name : {"qwen", "llama3", "o200k", "deepseek", "gpt2", "llama2", "gemma"}) {
+    const Tokenizer tokenizer = Tokenizer::load(TEMPER_SOURCE_DIR "/tests/goldens/tokenizer_" + name);
+    for (const std::string& first : said)
+      for (const std::string& last : said) {
+        Json::Array messages;
+        for (const std::string& text : {first, last, first, last})
+          messages.push_back(
+              Json::Object{{"role", messages.size() % 2 == 0 ? "user" : "assistant"}, {"content", text}});
+        if (trim(last).empty()) continue;  // no words to find
+        const EncodedRow row =
+            RowEncoder(tokenizer, render, RowOptions()).encode(Json::Object{{"messages", messages}});
+        for (const size_t turn : {1, 3}) {
+          const Json::Array until(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(turn));
+          const Ids prompt = tokenizer.encode(render(until, true, Json::Object()).text);
+          const bool found =
+              std::any_of(row.examples.begin(), row.examples.end(), [&](const Example& example) {
+                return example.ids.size() > prompt.size() &&
+                       std::equal(prompt.begin(), prompt.end(), example.ids.begin()) &&
+                       example.loss_mask[prompt.size()] == 1 && example.loss_mask[prompt.size() - 1] == 0;
+              });
+          EXPECT_TRUE(found) << name << " " << Json(messages).dump() << turn;
+        }
+      }
+  }
 }
 
 // Where nothing special ends a turn, its last token and the next turn's first may be one.

@@ -1,6 +1,7 @@
 #include "data/answered_rows.h"
 
 #include "base/error.h"
+#include "data/content.h"
 #include "data/fields.h"
 #include "data/messages.h"
 #include "data/spellings.h"
@@ -8,34 +9,51 @@
 namespace temper::data {
 namespace {
 
-// The messages with the answer behind the last that is not the assistant's.
-void answer_turns(Json& row, std::string_view role, std::string_view content, const std::string& text) {
-  Json turns = *field_of(row, field_of(row, "messages") ? "messages" : "conversations");
+struct Fields {
+  const Json& row;
+  bool operator()(const char* name, Json::Kind kind) const {
+    const Json* value = row.find(name);
+    return value && value->kind() == kind;
+  }
+};
+
+Json answer_of(const std::string& text) { return Json::Object{{"role", "assistant"}, {"content", text}}; }
+
+// The messages up to the last that is not the assistant's, which is what was asked, and the answer.
+void answer_turns(Json& row, bool sharegpt, const std::string& text) {
+  const char* const field = field_of(row, "messages") ? "messages" : "conversations";
+  Json turns = *field_of(row, field);
   Json::Array& list = turns.as_array();
   const auto is_answer = [&](const Json& turn) {
-    const Json* who = turn.is_object() ? field_of(turn, role) : nullptr;
-    return who && (*who == Json("assistant") || *who == Json("gpt"));
+    if (sharegpt) return is_sharegpt_answer(turn);
+    return turn.is_object() && text_in(turn, "role") == "assistant";
   };
   while (!list.empty() && is_answer(list.back())) list.pop_back();
-  list.push_back(
-      Json::Object{{std::string(role), role == "from" ? "gpt" : "assistant"}, {std::string(content), text}});
-  row.set(field_of(row, "messages") ? "messages" : "conversations", std::move(turns));
+  list.push_back(sharegpt ? Json(Json::Object{{"from", "gpt"}, {"value", text}}) : answer_of(text));
+  row.set(field, std::move(turns));
 }
 
-void complete_prompt(Json& row, const std::string& text) {
-  for (const char* other : {"chosen", "rejected"}) row.set(other, nullptr);
-  const bool is_text = required_field(row, "prompt").is_string();
-  row.set("completion",
-          is_text ? Json(text) : Json(Json::Array{Json::Object{{"role", "assistant"}, {"content", text}}}));
+// The row as a prompt and its completion, whichever of the two forms its prompt has.
+void complete_prompt(Json& row, RowFormat format, const std::string& text) {
+  Content content = read_content(row, format, true, {}).front();
+  for (const char* other : {"text", "chosen", "rejected"}) row.set(other, nullptr);
+  if (!content.chat) {
+    if (format != RowFormat::kText) content.text.resize(content.target_begin);
+    row.set("prompt", std::move(content.text));
+    row.set("completion", text);
+    return;
+  }
+  Json::Array& messages = content.messages;
+  messages.resize(content.first_turn);
+  while (!messages.empty() && is_assistant(messages.back())) messages.pop_back();
+  row.set("prompt", std::move(messages));
+  row.set("completion", Json::Array{answer_of(text)});
 }
 
 }  // namespace
 
 bool is_answered(const Json& row) {
-  const auto holds = [&](const char* name, Json::Kind kind) {
-    const Json* value = row.find(name);
-    return value && value->kind() == kind;
-  };
+  const Fields holds{row};
   return holds("input", Json::Kind::kObject) && holds("ids", Json::Kind::kArray) &&
          holds("log_probs", Json::Kind::kArray) && holds("text", Json::Kind::kString) &&
          holds("finish", Json::Kind::kString);
@@ -53,10 +71,8 @@ Json answered_row(const Json& line) {
   if (needs_respelling(row)) respell(row);
   switch (const RowFormat format = format_of(row)) {
     case RowFormat::kMessages:
-      answer_turns(row, "role", "content", text);
-      break;
     case RowFormat::kShareGpt:
-      answer_turns(row, "from", "value", text);
+      answer_turns(row, format == RowFormat::kShareGpt, text);
       break;
     case RowFormat::kAlpaca:
       row.set("output", text);
@@ -64,18 +80,28 @@ Json answered_row(const Json& line) {
     case RowFormat::kPromptOnly:
     case RowFormat::kPromptCompletion:
     case RowFormat::kPreference:
-      complete_prompt(row, text);
-      break;
     case RowFormat::kText:
-      row.set("prompt", row.at("text"));
-      row.set("text", nullptr);
-      row.set("completion", text);
+      complete_prompt(row, format, text);
       break;
     default:
       fail("the row is an answer of 'temper batch' to a row of format {}, which has no place for it",
            name_of(format));
   }
   return row;
+}
+
+void refuse_rollout(const Json& row) {
+  const Fields holds{row};
+  if (!holds("rollout", Json::Kind::kInt) || !holds("group", Json::Kind::kInt) ||
+      !holds("sample", Json::Kind::kInt))
+    return;
+  const bool answer = holds("text", Json::Kind::kString) && holds("passages", Json::Kind::kArray);
+  if (!answer && !holds("scores", Json::Kind::kArray)) return;
+  fail(
+      "the row is a line of rollouts.jsonl, a record of a run with recipe grpo, which does not hold the "
+      "whole "
+      "prompt; to learn from answers, let 'temper batch' answer the run's data, whose lines are rows; "
+      "data.train[].format: text takes the text of such lines without their prompts");
 }
 
 }  // namespace temper::data

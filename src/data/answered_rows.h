@@ -7,8 +7,12 @@ namespace temper::data {
 // …}.
 bool is_answered(const Json& row);
 
-// The row that was answered (`input`), with the line's text in place of an answer that it had. Answers that
-// were cut are an Error, and so are rows of formats that have no place for one.
+// The row that was answered (`input`), with the line's text in place of the answer that 'temper batch' left
+// out of it. Answers that were cut are an Error, and so are rows of formats that have no place for one.
 Json answered_row(const Json& line);
+
+// An Error for lines of rollouts.jsonl (docs/grpo.md): they have a text, but of their prompts only the last
+// message.
+void refuse_rollout(const Json& row);
 
 }  // namespace temper::data

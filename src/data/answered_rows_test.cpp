@@ -46,6 +46,67 @@ TEST(AnsweredRows, AreTheirRowsWithTheAnswer) {
               R"({"instruction": "2 + 2?", "output": "It is 4."})");
 }
 
+// What batch leaves out of a row is not learnt, whoever it calls its speaker.
+TEST(AnsweredRows, AnEarlierAnswerOfAnyNameGivesWay) {
+  const std::string user = R"({"role": "user", "content": "2 + 2?"})",
+                    right = R"({"role": "assistant", "content": "It is 4."})";
+  for (const std::string speaker : {"gpt", "assistant", "chatgpt", "chatbot", "model", "bot", "bing", "bard"})
+    expect_same(R"({"conversations": [{"from": "human", "value": "2 + 2?"}, {"from": ")" + speaker +
+                    R"(", "value": "5"}]})",
+                R"({"messages": [)" + user + ", " + right + "]}");
+  expect_same(R"({"conversations": [{"from": "human", "value": "2 + 2?"},
+                  {"from": "function_call", "value": "{\"name\": \"add\", \"arguments\": {}}"},
+                  {"from": "model", "value": "5"}]})",
+              R"({"messages": [)" + user + ", " + right + "]}");
+  expect_same(R"({"prompt": [)" + user + R"(, {"role": "assistant", "content": "It"}], "completion":
+                  [{"role": "assistant", "content": "is 5."}]})",
+              R"({"prompt": [)" + user + R"(], "completion": [)" + right + "]}");
+}
+
+// A preference is asked as the conversation that it is, wherever its prompt stands.
+TEST(AnsweredRows, PreferencesAreLearntAsTheyWereAsked) {
+  const std::string user = R"({"role": "user", "content": "2 + 2?"})",
+                    right = R"({"role": "assistant", "content": "It is 4."})",
+                    four = R"({"role": "assistant", "content": "4"})",
+                    five = R"({"role": "assistant", "content": "5"})";
+  const std::string chat = R"({"prompt": [)" + user + R"(], "completion": [)" + right + "]}";
+  expect_same(R"({"prompt": "2 + 2?", "chosen": [)" + four + R"(], "rejected": [)" + five + "]}", chat);
+  expect_same(R"({"prompt": "2 + 2?", "chosen": [)" + user + ", " + four + R"(], "rejected": [)" + user +
+                  ", " + five + "]}",
+              chat);
+  expect_same(R"({"chosen": [)" + user + ", " + four + R"(], "rejected": [)" + user + ", " + five + "]}",
+              chat);
+  expect_same(R"({"prompt": [)" + user + R"(], "chosen": [)" + four + R"(], "rejected": [)" + five + "]}",
+              chat);
+  expect_same(
+      R"({"system": "s", "prompt": "2 + 2?", "chosen": [)" + four + R"(], "rejected": [)" + five + "]}",
+      R"({"system": "s", "prompt": [)" + user + R"(], "completion": [)" + right + "]}");
+  expect_same(R"({"chosen": "2 + 2? 4", "rejected": "2 + 2? 5"})",
+              R"({"prompt": "2 + 2?", "completion": "It is 4."})");
+}
+
+// Of its prompt such a line has the last message alone.
+TEST(AnsweredRows, LinesOfRolloutsAreRefused) {
+  const std::string begin = R"({"rollout": 0, "group": 1, "sample": 2, )";
+  const std::string answer = begin + R"("row": 3, "place": "p", "question": "2 + 2?", "reward": 1.0, "finish":
+                             "stop", "turns": 1, "text": "It is 4.", "passages": [{"prompt": [1], "ids": [2]}]})";
+  RowOptions asks;
+  asks.drop_answer = true;
+  for (const std::string& line : {answer, begin + R"("scores": [{"old_log_probs": []}]})"}) {
+    const std::string message = message_of([&] { encoded(line); });
+    EXPECT_TRUE(
+        message.starts_with("the row is a line of rollouts.jsonl, a record of a run with recipe grpo"))
+        << message;
+    EXPECT_EQ(message_of([&] { RowEncoder(qwen(), chatml(), asks).prompt_of(Json::parse(line, "row")); }),
+              message);
+  }
+  RowOptions options;
+  options.format = RowFormat::kText;  // who says so gets the text alone
+  const EncodedRow row = RowEncoder(qwen(), chatml(), options).encode(Json::parse(answer, "row"));
+  EXPECT_EQ(qwen().decode(row.examples.at(0).ids), "It is 4.");
+  EXPECT_EQ(encoded(begin + R"("text": "It is 4."})").status, RowStatus::kKept);
+}
+
 TEST(AnsweredRows, CutAnswersAreRefused) {
   EXPECT_EQ(message_of([] { encoded(line_of(R"({"prompt": "a"})", "length")); }),
             "the answer was cut (finish: length), and a model that learns it learns to stop there; leave it "

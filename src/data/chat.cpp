@@ -13,12 +13,12 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(templates::kWhiteSpace) - begin + 1);
 }
 
-std::string render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
-                         const ChatRenderer& render) {
+RenderedChat render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
+                          const ChatRenderer& render) {
   for (size_t turn = 0; turn < messages.size() && !as_prompt; ++turn)
     if (!is_learnt(messages[turn], turn))
       fail("messages[{}].weight is 0, but with loss: all every token is a target", turn);
-  return render(messages, as_prompt, extra).text;
+  return render(messages, as_prompt, extra);
 }
 
 std::optional<size_t> answer_in(std::string_view text, size_t turn, const Json::Array& messages,
@@ -41,20 +41,16 @@ std::vector<size_t> answers_in(std::string_view text, const Json::Array& message
   return answers;
 }
 
-LearntChat render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
-                       const ChatRenderer& render, const EndCheck& has_end) {
-  RenderedChat full = render(messages, false, extra);
-  LearntChat chat{full.text, {}};
-  if (!full.generation_spans.empty()) {
-    chat.texts = MarkedTurns(messages, extra, render).texts_from(first_turn, full);
-    return chat;
-  }
+std::vector<ChatText> render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
+                                  const ChatRenderer& render, const EndCheck& has_end, RenderedChat whole) {
+  if (!whole.generation_spans.empty())
+    return MarkedTurns(messages, extra, render).texts_from(first_turn, whole);
   std::vector<size_t> turns;
   for (size_t turn = first_turn; turn < messages.size(); ++turn)
     if (is_assistant(messages[turn]) && is_learnt(messages[turn], turn)) turns.push_back(turn);
-  chat.texts = TurnFinder(messages, extra, render, has_end).texts_of(turns, full);
-  if (chat.texts.empty()) chat.texts = {{std::move(full.text)}};
-  return chat;
+  std::vector<ChatText> texts = TurnFinder(messages, extra, render, has_end).texts_of(turns, whole);
+  if (texts.empty()) texts.push_back({std::move(whole.text)});
+  return texts;
 }
 
 }  // namespace temper::data

@@ -49,28 +49,23 @@ struct ChatText {
   bool continued = false;  // ends with the beginning of a turn that follows, as the last one is open
 };
 
-// What is learnt from one conversation.
-struct LearntChat {
-  std::string whole;            // the text of the whole conversation
-  std::vector<ChatText> texts;  // at least one, in the order of their turns
-};
-
 // Whether a text holds a token that can end a turn.
 using EndCheck = std::function<bool(std::string_view text)>;
 
-// Every assistant turn from `first_turn` on is a span of one of the texts. That is a text of the whole
-// conversation, unless the template writes a turn otherwise once more turns follow (without its thinking, or
-// with another end): such a turn is learnt from the text of the conversation up to it, as it is written
-// there. Templates that wrote {% generation %} blocks say themselves where turns are. For others a span
-// begins where the generation prompt for it ends and ends with the end-of-turn text behind its content; where
-// that cannot be established beyond doubt, an Error names the turn and what to do.
-LearntChat render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
-                       const ChatRenderer& render, const EndCheck& has_end);
+// What is learnt from one conversation: at least one text, in the order of their turns. Every assistant turn
+// from `first_turn` on is a span of one of them. That is `whole`, the text of the whole conversation, unless
+// the template writes a turn otherwise once more turns follow (without its thinking, or with another end):
+// such a turn is learnt from the text of the conversation up to it, as it is written there. Templates that
+// wrote {% generation %} blocks say themselves where turns are. For others a span begins where the generation
+// prompt for it ends and ends with the end-of-turn text behind its content; where that cannot be established
+// beyond doubt, an Error names the turn and what to do.
+std::vector<ChatText> render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
+                                  const ChatRenderer& render, const EndCheck& has_end, RenderedChat whole);
 
 // The text of a conversation of which every token is learnt, or none: then as a prompt that asks for an
 // answer.
-std::string render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
-                         const ChatRenderer& render);
+RenderedChat render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
+                          const ChatRenderer& render);
 
 // Where the generation prompt for an assistant turn ends in a text of the conversation; none where the text
 // does not begin with that prompt, or the template refuses it.

@@ -33,6 +33,19 @@ bool has_calls(const Json::Array& messages) {
   return false;
 }
 
+// Whether the template looked at the calls of a message.
+bool looked_at_calls(const Json::Array& messages, const RenderedChat& chat) {
+  if (chat.unread.size() != messages.size()) return true;  // it is not known
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::vector<std::string>& unread = chat.unread[i];
+    for (const char* name : {"tool_calls", "function_call"})
+      if (messages[i].is_object() && messages[i].find(name) &&
+          std::find(unread.begin(), unread.end(), name) == unread.end())
+        return true;
+  }
+  return false;
+}
+
 // What templates may expect beside calls that come with no text.
 enum class NoContent { kAbsent, kEmpty, kNull };
 
@@ -43,11 +56,10 @@ Json::Array with_no_content(Json::Array messages, NoContent form) {
   return messages;
 }
 
-// Renders messages with calls in the first of the forms in which data have them that the template writes
-// whole: arguments as objects or JSON text, no content as none, as an empty text or as None.
 class CallsRenderer {
  public:
-  explicit CallsRenderer(ChatRenderer render) : render_(std::move(render)) {}
+  CallsRenderer(ChatRenderer render, bool writes_calls)
+      : render_(std::move(render)), writes_calls_(writes_calls) {}
 
   RenderedChat operator()(const Json& messages, bool add_generation_prompt, const Json& extra) const {
     std::optional<RenderedChat> best;
@@ -61,9 +73,11 @@ class CallsRenderer {
         if (std::find(tried.begin(), tried.end(), form) != tried.end()) continue;
         try {
           RenderedChat chat = render_(form, add_generation_prompt, extra);
-          const int problems = problems_of(form, chat);
+          const bool looked = looked_at_calls(form, chat);
+          const int problems = problems_of(form, chat, looked);
           if (problems == 0) return chat;
           if (problems < least) best = std::move(chat), least = problems;
+          if (!looked) break;
         } catch (const Error&) {
           if (!refusal) refusal = std::current_exception();
         }
@@ -77,14 +91,24 @@ class CallsRenderer {
   static constexpr int kProblems = 8;  // more than there can be
 
   // The worst weighs most.
-  static int problems_of(const Json::Array& messages, const RenderedChat& chat) {
-    return 4 * !holds_calls(messages, chat) + 2 * (chat.nones > 0) + encodes_twice(messages, chat.text);
+  int problems_of(const Json::Array& messages, const RenderedChat& chat, bool looked) const {
+    const bool lacks_calls = looked ? !holds_calls(messages, chat) : writes_calls_;
+    return 4 * lacks_calls + 2 * (chat.nones > 0) + (looked && encodes_twice(messages, chat.text));
   }
 
   ChatRenderer render_;
+  bool writes_calls_;
 };
 
 }  // namespace
+
+ChatRenderer with_call_forms(ChatRenderer render, bool writes_calls) {
+  return [render, with_calls = CallsRenderer(render, writes_calls)](
+             const Json& messages, bool add_generation_prompt, const Json& extra) {
+    if (has_calls(messages.as_array())) return with_calls(messages, add_generation_prompt, extra);
+    return render(messages, add_generation_prompt, extra);
+  };
+}
 
 ChatRenderer renderer_of(std::shared_ptr<const templates::ChatTemplate> chat_template) {
   if (!chat_template) return nullptr;
@@ -100,11 +124,8 @@ ChatRenderer renderer_of(std::shared_ptr<const templates::ChatTemplate> chat_tem
     chat.nones = rendered.nones;
     return chat;
   };
-  return with_opening_turns([render, with_calls = CallsRenderer(render)](
-                                const Json& messages, bool add_generation_prompt, const Json& extra) {
-    if (has_calls(messages.as_array())) return with_calls(messages, add_generation_prompt, extra);
-    return render(messages, add_generation_prompt, extra);
-  });
+  const bool calls = chat_template->mentions("tool_calls") || chat_template->mentions("function_call");
+  return with_opening_turns(with_call_forms(render, calls));
 }
 
 }  // namespace temper::data

@@ -208,7 +208,6 @@ TEST(ChatTemplate, MarkedTurnsOfWhichAFieldIsDroppedLaterAreLearntOnTheirOwn) {
 }
 
 // Fields that no template reads are nothing to look for in other texts.
-// And another one shows what the template leaves out.
 TEST(ChatTemplate, MarkedTurnsAreFoundInOneRendering) {
   const TemporaryDirectory folder;
   write_file(folder / "chat_template.jinja", kMarked);
@@ -229,7 +228,7 @@ TEST(ChatTemplate, MarkedTurnsAreFoundInOneRendering) {
   const EncodedRow row =
       RowEncoder(qwen(), counted, {}).encode(Json::Object{{"messages", std::move(messages)}});
   EXPECT_EQ(target_runs(row.examples.at(0)).size(), 20u);
-  EXPECT_EQ(renderings, 2u);
+  EXPECT_EQ(renderings, 1u);
 }
 
 // Words of a message are known to the byte whatever a template does with them.
@@ -288,6 +287,42 @@ TEST(ChatTemplate, ItsErrorsComeThrough) {
       message_of([] { encode(kThinking, R"({"messages": [{"role": "robot", "content": "beep"}]})"); });
   EXPECT_NE(error.find("unexpected role robot"), std::string::npos) << error;
   EXPECT_FALSE(renderer_of(nullptr));
+}
+
+// How often a conversation of calls without content is rendered to be written once.
+TEST(ChatTemplate, FormsOfCallsAreTriedWhereTheyMatter) {
+  const auto renders_of = [](std::string_view source, std::string_view messages) {
+    const TemporaryDirectory folder;
+    write_file(folder / "chat_template.jinja", source);
+    const auto loaded = std::make_shared<const templates::ChatTemplate>(
+        std::move(*templates::ChatTemplate::load(folder.path())));
+    int renders = 0;
+    const ChatRenderer counted = [&](const Json& given, bool asks, const Json& extra) {
+      ++renders;
+      const templates::Rendered rendered = loaded->render_with_generation(given, asks, extra);
+      RenderedChat chat{rendered.text};
+      for (const auto& [begin, end, source] : rendered.origins)
+        chat.written.push_back({{begin, end}, source});
+      chat.unread = rendered.unread;
+      chat.nones = rendered.nones;
+      return chat;
+    };
+    with_call_forms(counted, loaded->mentions("tool_calls"))(Json::parse(messages, "row"), false,
+                                                             Json::Object());
+    return renders;
+  };
+  constexpr std::string_view kCall = R"([{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls":
+    [{"function": {"name": "look", "arguments": {"key": "word"}}}]}])";
+  EXPECT_EQ(renders_of("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", kCall), 1);
+  // Of the forms of no content one may have the calls written.
+  EXPECT_EQ(renders_of("{% for m in messages %}{% if m.content is none %}{{ m.tool_calls | tojson }}"
+                       "{% endif %}{% endfor %}",
+                       kCall),
+            3);
+  EXPECT_EQ(renders_of("{% for m in messages %}{% for c in m.tool_calls %}{{ c | tojson }}{% endfor %}"
+                       "{% endfor %}",
+                       kCall),
+            1);
 }
 
 }  // namespace

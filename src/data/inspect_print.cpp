@@ -99,7 +99,8 @@ std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool
     out += fmt::format(", {} of {} cut off", row.tokens_cut, row.full_length);
   if (row.bytes_dropped > 0)
     out += fmt::format("; {} bytes left out, as the tokenizer has no token for them", row.bytes_dropped);
-  if (!row.lost.empty()) out += "; " + join(row.lost, "; ");
+  for (const auto* told : {&row.lost, &row.notes})
+    if (!told->empty()) out += "; " + join(*told, "; ");
   if (!row.unused.empty()) out += "; nothing reads " + join(row.unused);
   return out + "\n";
 }
@@ -139,8 +140,7 @@ std::string describe_unused(const Mixture& mixture) {
     RowCounts counts;
     for (int64_t i = 0; i < std::min(member.size(), kProbedRows); ++i) {
       try {
-        const EncodedRow row = member.encoder->encode(member.source->row(member.row(i)));
-        for (const std::string& name : row.unused) ++counts.unused[name];
+        count_names(counts.unused, member.encoder->unused_of(member.source->row(member.row(i))));
       } catch (const Error&) {  // is told when the row is read
       }
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -116,10 +117,12 @@ class Finder {
   }
 
   void note(size_t i, const Missing& found) {
+    // Other roles are data, of which each would be a loss of its own.
     const std::string_view role = text_in(messages_[i], "role");
-    note(found.content, fmt::format("content of role '{}'", role));
-    note(found.reasoning, fmt::format("reasoning of role '{}'", role));
-    note(found.calls, fmt::format("tool_calls of role '{}'", role));
+    const std::string of = is_known_role(role) ? fmt::format("role '{}'", role) : "an uncommon role";
+    note(found.content, "content of " + of);
+    note(found.reasoning, "reasoning of " + of);
+    note(found.calls, "tool_calls of " + of);
   }
 
   void look_at_variable(const Json& extra, std::string_view name, size_t written,
@@ -182,16 +185,53 @@ Finder::Missing missing_alone(const Json::Array& messages, size_t turn, const Js
   return missing;
 }
 
+// The messages with arguments of calls as objects, whose texts stand in the text one by one.
+class Spelled {
+ public:
+  explicit Spelled(const Json::Array& messages) : given_(messages) {
+    const auto calls = [](const Json& message) { return message.find("tool_calls") != nullptr; };
+    if (std::any_of(messages.begin(), messages.end(), calls))
+      spelled_ = with_arguments(messages, Arguments::kObjects);
+  }
+  const Json::Array& messages() const { return spelled_ ? *spelled_ : given_; }
+
+ private:
+  const Json::Array& given_;
+  std::optional<Json::Array> spelled_;
+};
+
+// The last message of the user; 0 where there is none.
+size_t last_question(const Json::Array& messages) {
+  size_t i = messages.size();
+  while (i > 0 && text_in(messages[i - 1], "role") != "user") --i;
+  return i > 0 ? i - 1 : 0;
+}
+
+class TellOnce {
+ public:
+  void tell(const PlaceOf& place, const std::vector<std::string>& what, void (*log)(std::string_view)) {
+    const std::scoped_lock lock(mutex_);
+    for (const std::string& each : what)
+      if (told_.size() < kNamesCounted && told_.insert(each).second)
+        log(fmt::format("[{}] {} (told once)", place(), each));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> told_;
+};
+
 }  // namespace
 
 Losses losses_of(const Json::Array& messages, Rendering rendering, const Json& extra,
-                 const ChatRenderer& render) {
-  // Calls with arguments as objects, whose texts stand in the text one by one.
-  const Json::Array spelled = with_arguments(messages, Arguments::kObjects);
-  const RenderedChat whole = render(messages, rendering == Rendering::kPrompt, extra);
+                 const ChatRenderer& render, const RenderedChat& whole) {
+  const Spelled with_objects(messages);
+  const Json::Array& spelled = with_objects.messages();
   Finder finder(spelled, whole);
+  const size_t asked = rendering == Rendering::kPrompt ? last_question(spelled) : 0;
   for (size_t i = 0; i < spelled.size(); ++i) {
     Finder::Missing missing = finder.missing_of(i);
+    if (i < asked) missing.reasoning = "";
     if (missing.any() && rendering == Rendering::kTurns && is_assistant(spelled[i]))
       missing = missing_alone(spelled, i, extra, render, missing);
     finder.note(i, missing);
@@ -206,20 +246,27 @@ Losses losses_of(const Json::Array& messages, Rendering rendering, const Json& e
 }
 
 bool holds_calls(const Json::Array& messages, const RenderedChat& chat) {
-  const Json::Array spelled = with_arguments(messages, Arguments::kObjects);
-  return Finder(spelled, chat).has_calls();
+  const Spelled spelled(messages);
+  return Finder(spelled.messages(), chat).has_calls();
 }
 
 void add_once(std::vector<std::string>& names, const std::string& name) {
   if (!among(names, name)) names.push_back(name);
 }
 
-void tell_losses(const std::string& place, const std::vector<std::string>& lost) {
-  static std::mutex mutex;
-  static std::set<std::string> told;
-  const std::scoped_lock lock(mutex);
-  for (const std::string& loss : lost)
-    if (told.insert(loss).second) log_warning(fmt::format("[{}] {} (told once)", place, loss));
+void count_names(std::map<std::string, int64_t>& counts, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (counts.contains(name) || counts.size() < kNamesCounted) ++counts[name];
+}
+
+void tell_losses(const PlaceOf& place, const std::vector<std::string>& lost) {
+  static TellOnce once;
+  once.tell(place, lost, log_warning);
+}
+
+void tell_notes(const PlaceOf& place, const std::vector<std::string>& notes) {
+  static TellOnce once;
+  once.tell(place, notes, log_info);
 }
 
 }  // namespace temper::data

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "data/chat_template.h"
+#include "data/reader.h"
 #include "data/row.h"
 #include "data/test_support.h"
 
@@ -57,7 +60,7 @@ TEST(Losses, EveryPartOfAMessageThatIsNotWrittenIsNamed) {
            {conversation_of("", R"("content": "a")", R"(, "tools": [{"function": {"name": "f"}}])"),
             {"the chat template leaves out tools"}},
            {conversation_of(R"({"role": "usr", "content": "u"}, )", R"("content": "a")"),
-            {"role 'usr' is none that the chat template names"}},
+            {"the role of a message is none that the chat template names"}},
            {R"({"prompt": "1+1=", "completion": "2"})",
             {"the row is plain text, so it is not put into the model's chat template"}}})
     EXPECT_EQ(encode_in(kWritesSparingly, row).lost, expected) << row;
@@ -81,8 +84,149 @@ TEST(Losses, PromptsOfRolloutsAreLookedAt) {
   const std::string row = R"({"prompt": [{"role": "system", "content": "one"},
     {"role": "user", "content": "q"}, {"role": "system", "content": "two"}, {"role": "user", "content": "r"}],
     "tools": [{"function": {"name": "f"}}]})";
-  EXPECT_EQ(encoder_in(kWritesSparingly).losses_of_prompt(Json::parse(row, "row")),
+  EXPECT_EQ(encoder_in(kWritesSparingly).asked_of(Json::parse(row, "row")).lost,
             LossLines{"the chat template leaves out content of role 'system'"});
+}
+
+TEST(Losses, PromptsSayWhatTheyDoNotTake) {
+  const Json text =
+      Json::parse(R"({"prompt": "1+1=", "system": "s", "tools": [{"name": "f"}], "solution": "2"})", "row");
+  const LossLines without = {"the prompt is plain text, without system",
+                             "the prompt is plain text, without tools"};
+  EXPECT_EQ(RowEncoder(qwen(), nullptr, RowOptions()).asked_of(text).lost, without);
+  const Json instruction = Json::parse(R"({"instruction": "1+1=", "system": "s", "output": "2"})", "row");
+  RowOptions drops;
+  drops.drop_answer = true;
+  EXPECT_EQ(RowEncoder(qwen(), nullptr, drops).asked_of(instruction).lost, LossLines());
+  const Asked named =
+      encoder_in(kWritesSparingly)
+          .asked_of(Json::parse(R"({"messages": [{"role": "user", "content": "q", "name": "Bob", "id": 1}]})",
+                                "row"));
+  EXPECT_EQ(named.lost, LossLines());
+  EXPECT_EQ(named.notes, LossLines{"nothing reads messages[].name, messages[].id"});
+}
+
+TEST(Losses, PromptsWithPicturesAreRefused) {
+  const RowEncoder encoder = encoder_in(kWritesSparingly);
+  for (const std::string row :
+       {R"({"messages": [{"role": "user", "content": "What is in it?"}], "images": ["a.png"]})",
+        R"({"prompt": "What is in it?", "image": "a.png"})"}) {
+    const Json parsed = Json::parse(row, "row");
+    for (const std::string& message :
+         {message_of([&] { encoder.prompt_of(parsed); }), message_of([&] { encoder.asked_of(parsed); }),
+          message_of([&] { encoder.messages_of(parsed); })})
+      EXPECT_NE(message.find(", which is not read"), std::string::npos) << message;
+  }
+  EXPECT_NE(message_of([&] {
+              encoder.asked_of(Json::parse(R"({"prompt": "a\u0000b"})", "row"));
+            }).find("NUL character"),
+            std::string::npos);
+}
+
+// Templates leave it out on purpose: it is not what the model is asked with.
+TEST(Losses, ReasoningOfEarlierTurnsIsNotMissingInPrompts) {
+  constexpr std::string_view kThinksLast =
+      "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}"
+      "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.index0 < "
+      "ns.last %}"
+      "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  const RowEncoder encoder = encoder_in(kThinksLast);
+  const auto lost = [&](const std::string& messages) {
+    return encoder.asked_of(Json::parse("{\"messages\": [" + messages + "]}", "row")).lost;
+  };
+  const std::string user = R"({"role": "user", "content": "q"})",
+                    answer = R"({"role": "assistant", "content": "<think>why</think>a"})",
+                    field = R"({"role": "assistant", "content": "a", "reasoning_content": "why"})",
+                    result = R"({"role": "tool", "content": "r"})";
+  EXPECT_EQ(lost(user + ", " + answer + ", " + user), LossLines());
+  EXPECT_EQ(lost(user + ", " + field + ", " + user), LossLines());
+  EXPECT_EQ(lost(user + ", " + field + ", " + result),
+            LossLines{"the chat template leaves out reasoning of role 'assistant'"});
+}
+
+// Roles are data: a file may have as many as rows.
+TEST(Losses, RolesOfDataAreOneLoss) {
+  const RowEncoder encoder = encoder_in(
+      "{% for m in messages %}{% if m.role in ['user', 'assistant'] or loop.index0 == 1 %}<|im_start|>{{ "
+      "m.role }}\n"
+      "{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  RowCounts counts;
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 300; ++i) {
+    const std::string role = fmt::format("Person{}", i);
+    ReadRow read;
+    read.row = encoder.encode(
+        Json::parse(R"({"messages": [{"role": "user", "content": "q"}, {"role": ")" + role +
+                        R"(", "content": "q"}, {"role": "assistant", "content": "a"}, {"role": ")" + role +
+                        R"(", "content": "q"}, {"role": "assistant", "content": "a"}]})",
+                    "row"));
+    read.place = [i] { return fmt::format("roles:{}", i); };
+    counts.add(read, OnBadRow::kStop);
+  }
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(counts.lost, (std::map<std::string, int64_t>{
+                             {"the chat template leaves out content of an uncommon role", 300},
+                             {"the role of a message is none that the chat template names", 300}}));
+  EXPECT_LE(std::count(told.begin(), told.end(), '\n'), 2) << told;
+}
+
+TEST(Losses, AsManyLossesAreCountedAsCanBeRead) {
+  RowCounts counts;
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 300; ++i) {
+    ReadRow read;
+    read.row.lost = {fmt::format("made of data {}", i)};
+    read.place = [] { return "rows"; };
+    counts.add(read, OnBadRow::kStop);
+  }
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(counts.lost.size(), kNamesCounted);
+  EXPECT_LE(std::count(told.begin(), told.end(), '\n'), std::ssize(counts.lost)) << told;
+}
+
+// Continued pretraining on a model that has a template loses nothing; one line says how it is trained.
+TEST(Losses, TextsAreToldOfOnceAndNotCounted) {
+  const RowEncoder encoder = encoder_in(kWritesSparingly);
+  RowCounts counts;
+  int asked = 0;
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 10; ++i) {
+    ReadRow read;
+    read.row = encoder.encode(Json::parse(R"({"text": "News."})", "row"));
+    read.place = [&] { return fmt::format("texts:{}", ++asked); };
+    counts.add(read, OnBadRow::kStop);
+  }
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(counts.lost.empty());
+  EXPECT_EQ(encoder.encode(Json::parse(R"({"text": "News."})", "row")).notes,
+            LossLines{"the row is plain text, so it is not put into the model's chat template"});
+  EXPECT_LE(asked, 1) << "finding the line of a row reads much of its file";
+  EXPECT_EQ(told.find("warning"), std::string::npos) << told;
+}
+
+// Losses are found in the texts that are made anyway.
+TEST(Losses, NothingIsRenderedForThemAlone) {
+  int renders = 0;
+  const ChatRenderer counted = [&](const Json& messages, bool asks, const Json& extra) {
+    ++renders;
+    return chatml()(messages, asks, extra);
+  };
+  const RowEncoder encoder(qwen(), counted, RowOptions());
+  const auto count = [&](const auto& use) {
+    renders = 0;
+    use();
+    return renders;
+  };
+  const Json answered = Json::parse(conversation_of("", R"("content": "a")"), "row"),
+             asks = Json::parse(R"({"messages": [{"role": "user", "content": "q"}]})", "row");
+  EXPECT_EQ(count([&] { encoder.encode(answered); }), 2);  // the whole, and the prompt
+  EXPECT_EQ(count([&] { encoder.asked_of(asks); }), 1);
+  EXPECT_EQ(count([&] { encoder.prompt_text(asks.at("messages").as_array(), asks); }), 1);
+  EXPECT_EQ(count([&] { encoder.unused_of(answered); }), 1);
+  EXPECT_EQ(encoder.unused_of(answered), encoder.encode(answered).unused);
 }
 
 // Names in the template are not what it looks at: a function has one, too.

@@ -33,9 +33,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kSpeaker
     {"function_response", "tool"},
 }};
 
-std::string_view role_of(std::string_view speaker, const std::string& place) {
+// Empty for a name that is not known.
+std::string_view known_role(std::string_view speaker) {
   for (const auto& [name, role] : kSpeakers)
     if (name == speaker) return role;
+  return "";
+}
+
+std::string_view role_of(std::string_view speaker, const std::string& place) {
+  if (const std::string_view role = known_role(speaker); !role.empty()) return role;
   fail("{}.from is '{}', expected human, gpt, system, function_call, observation or tool", place, speaker);
 }
 
@@ -154,6 +160,11 @@ Json::Array read_messages(const Json& list, const std::string& field) {
   Json checked = std::move(messages);
   check_messages(checked, field);
   return std::move(checked.as_array());
+}
+
+bool is_sharegpt_answer(const Json& turn) {
+  const std::string_view role = turn.is_object() ? known_role(text_in(turn, "from")) : "";
+  return role == "assistant" || role == kCall;
 }
 
 Json::Array read_sharegpt(const Json& list, const std::string& field) {

@@ -23,6 +23,10 @@ bool is_learnt(const Json& message, size_t turn);  // at messages[turn]
 // The field, where it is a text, or else an empty one.
 std::string_view text_in(const Json& message, std::string_view field);
 
+// Whether the turn of ShareGPT is one of the assistant's: who speaks is gpt, function_call or another of
+// their names.
+bool is_sharegpt_answer(const Json& turn);
+
 // ShareGPT: [{from, value}]; human and gpt (and their other names) become user and assistant, function_call
 // becomes tool_calls, observation becomes tool; `weight` and `train` as above.
 Json::Array read_sharegpt(const Json& list, const std::string& field);

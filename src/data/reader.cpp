@@ -12,7 +12,6 @@ namespace temper::data {
 namespace {
 
 constexpr int64_t kLoggedRows = 5;
-constexpr size_t kCountedFields = 64;  // rows may have names that are data
 
 constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 15> kFields = {{
     {"trained", &RowCounts::trained},
@@ -42,7 +41,8 @@ ReadRow read_row(const Source& source, const RowEncoder& encoder, int64_t index)
     const Json row = source.row(index);
     parsed = true;
     read.row = encoder.encode(row);
-    if (!read.row.lost.empty()) read.place = source.place(index);
+    if (!read.row.lost.empty() || !read.row.notes.empty())
+      read.place = [&source, index] { return source.place(index); };
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
     read.error = parsed ? fmt::format("[{}] {}", source.place(index), error.what()) : error.what();
@@ -64,10 +64,12 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
     return;
   }
   const EncodedRow& row = read.row;
-  for (const std::string& name : row.unused)
-    if (unused.contains(name) || unused.size() < kCountedFields) ++unused[name];
-  for (const std::string& loss : row.lost) ++lost[loss];
-  if (!row.lost.empty() && on_bad_row != OnBadRow::kCount) tell_losses(read.place, row.lost);
+  count_names(unused, row.unused);
+  count_names(lost, row.lost);
+  if (read.place && on_bad_row != OnBadRow::kCount) {
+    tell_losses(read.place, row.lost);
+    tell_notes(read.place, row.notes);
+  }
   too_long += row.status == RowStatus::kTooLong;
   empty += row.status == RowStatus::kEmptyAnswer;
   no_targets += row.status == RowStatus::kNoTargets;

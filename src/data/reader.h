@@ -2,6 +2,7 @@
 #include <map>
 #include <string>
 
+#include "data/losses.h"
 #include "data/row.h"
 #include "data/source.h"
 
@@ -17,7 +18,7 @@ enum class OnBadRow {
 struct ReadRow {
   EncodedRow row;
   std::string error;
-  std::string place = {};  // "file:LINE", of rows that lose something
+  PlaceOf place = {};  // of rows of which something is told; the source must be there still
   bool kept() const { return error.empty() && row.status == RowStatus::kKept; }
 };
 
@@ -40,8 +41,8 @@ struct RowCounts {
   void add(const ReadRow& read, OnBadRow on_bad_row);
   RowCounts& operator+=(const RowCounts& other);
   std::string describe() const;  // "kept 98 of 100 rows (2 truncated); dropped 1 too long, 1 bad"
-  // Behind training on data of so many rows: "trained 196 rows, of 100 in the data; of 202 that were read 4
-  // were truncated; dropped 1 too long".
+  // Behind training on data of so many rows: "trained 196 rows, of 100 in the data; of 202 that were read: 4
+  // truncated, dropped 1 too long".
   std::string describe_training(int64_t available) const;
   std::string describe_unused() const;  // "id (100), messages[].name (3)", or nothing
   std::string describe_lost() const;    // "the chat template leaves out tools (3 rows)", or nothing

@@ -78,7 +78,9 @@ RowEncoder::RowEncoder(const Tokenizer& tokenizer, ChatRenderer render, RowOptio
 const Json& RowEncoder::renamed(const Json& row, Json& storage) const {
   if (!row.is_object()) fail("a row must be an object, found {}", row.kind_name());
   const bool columns = !options_.columns.empty();
-  if (!columns && options_.format == RowFormat::kAuto && is_answered(row)) {
+  const bool as_found = !columns && options_.format == RowFormat::kAuto;
+  if (as_found) refuse_rollout(row);
+  if (as_found && is_answered(row)) {
     if (!options_.drop_answer) return storage = answered_row(row);
     storage = row.at("input");
     respell(storage);
@@ -145,15 +147,32 @@ void RowEncoder::drop_empty_answers(EncodedRow& out, Content& content) const {
 }
 
 void RowEncoder::encode_contents(EncodedRow& out, const Json& row) const {
-  const Json variables = variables_of(row);
   std::vector<Content> contents = contents_of(row, out.format);
   if (compares(options_.goal)) check_said(contents);
   if (contents.size() == 1 && !compares(options_.goal)) drop_empty_answers(out, contents[0]);
   if (out.status == RowStatus::kEmptyAnswer) return;
-  for (const Content& content : contents) add_losses(out, content, variables);
-  for (const Content& content : contents)
-    for (Example& example : examples_of(content, variables, out.format == RowFormat::kPromptOnly))
+  const Json variables = variables_of(row);
+  const bool asks = out.format == RowFormat::kPromptOnly;
+  for (const Content& content : contents) {
+    std::optional<RenderedChat> whole = whole_of(content, variables, asks);
+    add_losses(out, content, row, variables, whole, asks);
+    for (Example& example : examples_of(content, variables, std::move(whole), asks))
       out.examples.push_back(std::move(example));
+  }
+}
+
+std::vector<std::string> RowEncoder::unused_of(const Json& given) const {
+  Json storage;
+  const Json& row = renamed(given, storage);
+  EncodedRow out;
+  out.format = format_of_renamed(row);
+  out.unused = unused_fields(row, out.format, options_);
+  if (out.format == RowFormat::kTokens) return std::move(out.unused);
+  const Json variables = variables_of(row);
+  const bool asks = out.format == RowFormat::kPromptOnly;
+  for (const Content& content : contents_of(row, out.format))
+    add_losses(out, content, row, variables, whole_of(content, variables, asks), asks);
+  return std::move(out.unused);
 }
 
 // One example of the row's answers.
@@ -205,66 +224,10 @@ void RowEncoder::fit(EncodedRow& row) const {
 }
 
 std::vector<Example> RowEncoder::examples_of(const Content& content, const Json& variables,
-                                             bool prompt_only) const {
-  if (content.chat) return encode_chat(content, variables, prompt_only);
-  if (prompt_only) return {encode_prompt(content.text, true)};
+                                             std::optional<RenderedChat> whole, bool prompt_only) const {
+  if (prompt_only) return {encode_prompt(whole ? whole->text : content.text, !whole)};
+  if (whole) return encode_chat(content, variables, std::move(*whole));
   return {encode_text(content.text, content.target_begin)};
-}
-
-Question RowEncoder::question_of(const Json& given) const {
-  Json storage;
-  const Json& row = renamed(given, storage);
-  const Content content = contents_of(row, format_of_renamed(row)).at(0);
-  if (!content.chat) {
-    const std::string prompt = content.text.substr(0, content.target_begin);
-    if (prompt.empty()) fail("the row has no completion after a prompt to generate");
-    return {prompt, encode_prompt(prompt, true).ids, content.text.substr(content.target_begin)};
-  }
-  const Json& answer = content.messages.back();
-  if (content.messages.size() < 2 || !is_assistant(answer) || !field_of(answer, "content"))
-    fail("the row does not end with an answer of the assistant");
-  Json::Array before(content.messages.begin(), content.messages.end() - 1);
-  check_renderer();
-  const std::string prompt = render_whole(before, true, variables_of(row), render_);
-  const Json* asked = field_of(before.back(), "content");
-  return {asked ? asked->as_string() : "", tokenizer_->encode(prompt), answer.at("content").as_string()};
-}
-
-// What a row says without its answer.
-Content RowEncoder::prompt_content(const Json& row) const {
-  const RowFormat format = format_of_renamed(row);
-  Content content = contents_of(row, format).at(0);
-  const bool paired = format == RowFormat::kPromptCompletion || format == RowFormat::kPreference;
-  if (!content.chat && paired) content.text.resize(content.target_begin);
-  if (content.chat && paired) content.messages.resize(content.first_turn);
-  if (options_.drop_answer) {
-    if (!content.chat && content.target_begin > 0) content.text.resize(content.target_begin);
-    while (content.chat && !content.messages.empty() && is_assistant(content.messages.back()))
-      content.messages.pop_back();
-    if (content.chat && content.messages.empty())
-      fail("the row is an answer of the assistant without a question");
-  }
-  if (content.chat && !content.messages.empty() && is_assistant(content.messages.back()))
-    fail("the row ends with an answer of the assistant; leave it out to get another one");
-  return content;
-}
-
-std::vector<int32_t> RowEncoder::prompt_of(const Json& given) const {
-  Json storage;
-  const Json& row = renamed(given, storage);
-  return examples_of(prompt_content(row), variables_of(row), true).at(0).ids;
-}
-
-Json RowEncoder::messages_of(const Json& given) const {
-  Json storage;
-  const Content content = prompt_content(renamed(given, storage));
-  return content.chat ? Json(content.messages) : Json();
-}
-
-std::string RowEncoder::prompt_text(const Json::Array& messages, const Json& given) const {
-  check_renderer();
-  Json storage;
-  return render_whole(messages, true, variables_of(renamed(given, storage)), render_);
 }
 
 void RowEncoder::check_renderer() const {
@@ -279,28 +242,36 @@ Json RowEncoder::variables_of(const Json& row) const {
   return variables;
 }
 
-std::vector<Example> RowEncoder::encode_chat(const Content& content, const Json& extra,
-                                             bool prompt_only) const {
+std::optional<RenderedChat> RowEncoder::whole_of(const Content& content, const Json& extra,
+                                                 bool as_prompt) const {
+  if (!content.chat) return std::nullopt;
   check_renderer();
-  if (prompt_only || options_.loss == LossOn::kAll) {
-    const std::string whole = render_whole(content.messages, prompt_only, extra, render_);
-    check_roles(content.messages, whole);
-    if (prompt_only) return {encode_prompt(whole, false)};
-    return {tokenize_all(whole, answers_in(whole, content.messages, extra, render_), *tokenizer_)};
+  RenderedChat whole = as_prompt || options_.loss == LossOn::kAll
+                           ? render_whole(content.messages, as_prompt, extra, render_)
+                           : render_(content.messages, false, extra);
+  check_roles(content.messages, whole.text);
+  return whole;
+}
+
+std::vector<Example> RowEncoder::encode_chat(const Content& content, const Json& extra,
+                                             RenderedChat whole) const {
+  if (options_.loss == LossOn::kAll) {
+    const std::vector<size_t> answers = answers_in(whole.text, content.messages, extra, render_);
+    return {tokenize_all(whole.text, answers, *tokenizer_)};
   }
   const size_t first = options_.loss == LossOn::kLastTurn ? last_turn(content) : content.first_turn;
   const EndCheck has_end = [this](std::string_view text) {
     const std::vector<int32_t> ids = tokenizer_->encode(text);
     return std::any_of(ids.begin(), ids.end(), [this](int32_t id) { return tokenizer_->is_special(id); });
   };
-  const LearntChat chat = render_chat(content.messages, first, extra, render_, has_end);
-  check_roles(content.messages, chat.whole);
-  if (chat.texts.size() > 1)
+  const std::vector<ChatText> texts =
+      render_chat(content.messages, first, extra, render_, has_end, std::move(whole));
+  if (texts.size() > 1)
     check_single("the template writes earlier turns of the answer otherwise once later ones follow");
   std::vector<Example> examples;
-  for (const ChatText& text : chat.texts)
+  for (const ChatText& text : texts)
     for (Example& example : tokenize_turns(text, *tokenizer_)) examples.push_back(std::move(example));
-  if (examples.size() > chat.texts.size())
+  if (examples.size() > texts.size())
     check_single(
         "an earlier turn of the answer begins or ends in the middle of a token, which is cut only while the "
         "turn is written");

@@ -96,6 +96,7 @@ struct EncodedRow {
   int64_t tokens_cut = 0;                // that no example holds
   std::vector<std::string> unused = {};  // fields that nothing reads (unused_fields.h)
   std::vector<std::string> lost = {};    // what the row says and its text does not (losses.h)
+  std::vector<std::string> notes = {};   // what is said of such rows once, and is no loss
   int64_t empty_turns = 0;               // answers that are not learnt because they say nothing
   int64_t bytes_dropped = 0;             // of its texts, as the tokenizer has no token for them
 
@@ -107,6 +108,20 @@ struct Question {
   std::string text;  // for people: the last message, or the prompt
   std::vector<int32_t> prompt;
   std::string answer;
+};
+
+// What a row asks the model to continue.
+struct Asked {
+  std::vector<int32_t> ids;
+  Json messages;  // of a conversation, without the answer; null for other rows
+  // What the row says and the prompt does not (losses.h), and what is said of such rows once.
+  std::vector<std::string> lost = {}, notes = {};
+};
+
+// A conversation that asks for an answer.
+struct AskedText {
+  std::string text;
+  std::vector<std::string> lost = {}, notes = {};
 };
 
 // Makes examples of rows, whose tokens are those of generation (answer_tokens.h): an answer's first token is
@@ -122,18 +137,17 @@ class RowEncoder {
   EncodedRow encode(const Json& row) const;
   RowFormat format_of(const Json& row) const;  // as encode takes the row
 
+  // Fields that nothing reads, as encode has them, without making tokens.
+  std::vector<std::string> unused_of(const Json& row) const;
+
   Question question_of(const Json& row) const;
-  // What a row asks the model to continue: a prompt, the text of a row without an answer, or a conversation
-  // whose last message is not the assistant's, unless options().drop_answer. A completion that is there is
-  // left out.
-  std::vector<int32_t> prompt_of(const Json& row) const;
-  // The messages of a row that prompt_of takes as a conversation, without the answer; null for other rows.
-  Json messages_of(const Json& row) const;
-  // A conversation's text with which it asks for an answer, as prompt_of has it for the row's messages.
-  std::string prompt_text(const Json::Array& messages, const Json& row) const;
-  // What a row, or a conversation with its variables, says and such a prompt does not (losses.h).
-  std::vector<std::string> losses_of_prompt(const Json& row) const;
-  std::vector<std::string> losses_of_prompt(const Json::Array& messages, const Json& row) const;
+  // A prompt, the text of a row without an answer, or a conversation whose last message is not the
+  // assistant's, unless options().drop_answer. A completion that is there is left out.
+  Asked asked_of(const Json& row) const;
+  std::vector<int32_t> prompt_of(const Json& row) const;  // its tokens alone
+  Json messages_of(const Json& row) const;                // its messages alone
+  // A conversation's text with which it asks for an answer, as asked_of has it for the row's messages.
+  AskedText prompt_text(const Json::Array& messages, const Json& row) const;
   RowEncoder with_goal(Goal goal) const;
 
   const RowOptions& options() const { return options_; }
@@ -145,8 +159,11 @@ class RowEncoder {
   std::vector<Content> contents_of(const Json& renamed_row, RowFormat format) const;
   Json variables_of(const Json& row) const;
   Content prompt_content(const Json& renamed_row) const;
-  std::vector<Example> examples_of(const Content& content, const Json& variables, bool prompt_only) const;
-  std::vector<Example> encode_chat(const Content& content, const Json& variables, bool prompt_only) const;
+  // The text of a conversation; none for other contents.
+  std::optional<RenderedChat> whole_of(const Content& content, const Json& variables, bool as_prompt) const;
+  std::vector<Example> examples_of(const Content& content, const Json& variables,
+                                   std::optional<RenderedChat> whole, bool prompt_only) const;
+  std::vector<Example> encode_chat(const Content& content, const Json& variables, RenderedChat whole) const;
   Example encode_prompt(std::string_view text, bool add_special_tokens) const;
   Example encode_text(std::string_view text, size_t target_begin) const;
   void check_single(std::string_view why) const;
@@ -154,8 +171,9 @@ class RowEncoder {
   void drop_empty_answers(EncodedRow& row, Content& content) const;
   void fit(EncodedRow& row) const;
   void judge(EncodedRow& row, const Json& renamed_row) const;
-  // Adds what is lost of a content, and the fields that the template does not look at.
-  void add_losses(EncodedRow& row, const Content& content, const Json& variables) const;
+  // Adds what is lost of a content, and the fields that nothing reads; `whole` is the text of a conversation.
+  void add_losses(EncodedRow& row, const Content& content, const Json& renamed_row, const Json& variables,
+                  const std::optional<RenderedChat>& whole, bool as_prompt) const;
 
   const Tokenizer* tokenizer_;
   ChatRenderer render_;

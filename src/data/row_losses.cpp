@@ -1,48 +1,46 @@
 // What rows say and their texts do not.
 #include "base/error.h"
+#include "data/empty_values.h"
 #include "data/losses.h"
 #include "data/messages.h"
 #include "data/row.h"
 
 namespace temper::data {
+namespace {
 
-void RowEncoder::add_losses(EncodedRow& row, const Content& content, const Json& variables) const {
-  if (!content.chat) {
+constexpr std::string_view kNoTemplate =
+    "the row is plain text, so it is not put into the model's chat template";
+
+// Instructions put it into their text.
+bool reads_system(RowFormat format) { return format == RowFormat::kAlpaca; }
+
+}  // namespace
+
+void RowEncoder::add_losses(EncodedRow& row, const Content& content, const Json& given, const Json& variables,
+                            const std::optional<RenderedChat>& whole, bool as_prompt) const {
+  if (!whole) {
+    std::vector<std::string> unread;
+    const Json* system = given.find("system");
+    if (system && holds_something(*system) && !reads_system(row.format)) unread.emplace_back("system");
     for (const char* name : {"tools", "documents"})
-      if (variables.find(name)) add_once(row.unused, name);
-    if (render_) add_once(row.lost, "the row is plain text, so it is not put into the model's chat template");
+      if (variables.find(name)) unread.emplace_back(name);
+    for (const std::string& name : unread) {
+      add_once(row.unused, name);
+      if (as_prompt) add_once(row.lost, fmt::format("the prompt is plain text, without {}", name));
+    }
+    // Text without an answer is what models are trained on further; nothing of it is missing.
+    if (render_) add_once(row.format == RowFormat::kText ? row.notes : row.lost, std::string(kNoTemplate));
     return;
   }
-  if (!render_) return;
   const Rendering learnt = options_.loss == LossOn::kAll ? Rendering::kWhole : Rendering::kTurns;
-  const bool asks = row.format == RowFormat::kPromptOnly;
-  const Losses losses = losses_of(content.messages, asks ? Rendering::kPrompt : learnt, variables, render_);
+  const Losses losses =
+      losses_of(content.messages, as_prompt ? Rendering::kPrompt : learnt, variables, render_, *whole);
   for (const std::string& loss : losses.lost) add_once(row.lost, loss);
   for (const std::string& field : losses.unread) add_once(row.unused, field);
   for (const Json& message : content.messages)
     if (const std::string_view role = text_in(message, "role");
         !is_known_role(role) && options_.template_reads && !options_.template_reads(role))
-      add_once(row.lost, fmt::format("role '{}' is none that the chat template names", role));
-}
-
-std::vector<std::string> RowEncoder::losses_of_prompt(const Json& given) const {
-  Json storage;
-  const Json& row = renamed(given, storage);
-  EncodedRow asked;
-  asked.format = RowFormat::kPromptOnly;
-  add_losses(asked, prompt_content(row), variables_of(row));
-  return std::move(asked.lost);
-}
-
-std::vector<std::string> RowEncoder::losses_of_prompt(const Json::Array& messages, const Json& given) const {
-  Json storage;
-  Content content;
-  content.chat = true;
-  content.messages = messages;
-  EncodedRow asked;
-  asked.format = RowFormat::kPromptOnly;
-  add_losses(asked, content, variables_of(renamed(given, storage)));
-  return std::move(asked.lost);
+      add_once(row.lost, "the role of a message is none that the chat template names");
 }
 
 }  // namespace temper::data

@@ -23,9 +23,10 @@ size_t shared_size(std::string_view a, std::string_view b) {
 }
 
 // Where in `written`, what stands before a turn's words, the generation prompt's `header` ends: behind the
-// longest part that both have in common. Where the prompt's last message ends otherwise, that is not their
-// beginning.
-size_t header_end(std::string_view header, std::string_view written) {
+// longest part that both have in common, of whole characters. Where the prompt's last message ends otherwise,
+// that is not their beginning.
+size_t header_end(std::string_view header, const std::string_view all_written) {
+  std::string_view written = all_written;
   const size_t begin = shared_size(header, written);
   if (begin == header.size() || begin == written.size()) return begin;
   constexpr size_t kMost = 2048;  // bytes of each that are compared: headers are short
@@ -41,7 +42,10 @@ size_t header_end(std::string_view header, std::string_view written) {
       longest = now[j + 1];
       end = i + 1;
     }
-  return skipped + end;
+  end += skipped;
+  while (end < all_written.size() && end > 0 && (static_cast<unsigned char>(all_written[end]) & 0xC0) == 0x80)
+    --end;
+  return end;
 }
 
 [[noreturn]] void refuse(size_t turn, std::string_view problem) {
@@ -108,7 +112,7 @@ Json::Array first_messages(const Json::Array& messages, size_t count) {
   return {messages.begin(), messages.begin() + static_cast<Json::Array::difference_type>(count)};
 }
 
-Turn TurnFinder::meet(size_t message) const {
+Turn TurnFinder::meet(size_t message, const RenderedChat& whole) const {
   Turn turn;
   turn.message = message;
   try {
@@ -116,7 +120,8 @@ Turn TurnFinder::meet(size_t message) const {
   } catch (const Error&) {
     if (message > 0) throw;
   }
-  turn.until = render_(first_messages(messages_, message + 1), false, extra_);
+  const bool last = message + 1 == messages_.size();
+  turn.until = last ? whole : render_(first_messages(messages_, message + 1), false, extra_);
   if (turn.prompt)
     if (auto whole = with_left_out_thinking(messages_[message], *turn.prompt, turn.until, message))
       turn.until = std::move(*whole);
@@ -161,7 +166,7 @@ std::vector<ChatText> TurnFinder::texts_of(const std::vector<size_t>& turns,
     texts.push_back(std::exchange(found, {}));
   };
   for (auto message = turns.rbegin(); message != turns.rend(); ++message) {
-    Turn turn = meet(*message);
+    Turn turn = meet(*message, whole);
     std::optional<ByteSpan> span;
     if (!turn.continued || *message + 1 < messages_.size()) span = turn.in(last);
     if (span && !found.assistant.empty() && span->end > found.assistant.back().bytes.begin) span.reset();

@@ -24,7 +24,7 @@ class TurnFinder {
   std::vector<ChatText> texts_of(const std::vector<size_t>& turns, const RenderedChat& whole) const;
 
  private:
-  Turn meet(size_t message) const;
+  Turn meet(size_t message, const RenderedChat& whole) const;
   std::optional<RenderedChat> continued(const Turn& turn) const;
 
   const Json::Array& messages_;

@@ -29,8 +29,10 @@ std::string TextFiles::chat_prompt(const Json::Array& messages, const Json& extr
         "the model folder has no chat template (chat_template.jinja or tokenizer_config.json); use plain "
         "prompts");
   const data::ChatRenderer render = data::renderer_of(chat);
-  data::tell_losses("chat", data::losses_of(messages, data::Rendering::kPrompt, extra, render).lost);
-  return render(messages, true, extra).text;
+  data::RenderedChat whole = render(messages, true, extra);
+  data::tell_losses([] { return "chat"; },
+                    data::losses_of(messages, data::Rendering::kPrompt, extra, render, whole).lost);
+  return std::move(whole.text);
 }
 
 std::vector<int32_t> TextFiles::encode_prompt(std::string_view prompt, bool add_special_tokens) const {

@@ -258,7 +258,18 @@ std::optional<int32_t> Tokenizer::token_id(std::string_view spelling) const {
   return state_->vocabulary.find(spelling);
 }
 int32_t Tokenizer::vocab_size() const { return state_->vocabulary.size(); }
+bool Tokenizer::splits_at_words() const {
+  return state_->segmenter->cuts_at_words() && state_->normalizer.keeps_ascii() &&
+         !state_->added.looks_around();
+}
 bool Tokenizer::is_special(int32_t id) const { return state_->added.is_special(id); }
+
+bool is_word_border(std::string_view text, size_t at) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  if (at == 0 || at + 1 >= text.size()) return false;
+  if (text[at - 1] == '\n') return text[at] > ' ' && text[at] <= '~' && text[at] != '/';
+  return is_letter(text[at - 1]) && text[at] == ' ' && is_letter(text[at + 1]);
+}
 
 std::string Tokenizer::token_text(int32_t id) const {
   std::string out;

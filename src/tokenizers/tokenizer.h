@@ -66,6 +66,9 @@ class Tokenizer {
   std::string token_text(int32_t id) const;  // for people: control characters and broken UTF-8 as \n, \xE2
   int32_t vocab_size() const;                // largest id + 1
   bool is_special(int32_t id) const;
+  // Whether is_word_border divides texts, where one token ends and another begins, as special tokens do: the
+  // tokens of any beginning of a text that reaches two bytes behind it are those of both parts alone.
+  bool splits_at_words() const;
 
  private:
   friend class StreamDecoder;
@@ -79,6 +82,10 @@ class Tokenizer {
   explicit Tokenizer(std::unique_ptr<const State> state);
   std::unique_ptr<const State> state_;
 };
+
+// Between an ASCII letter and a space that an ASCII letter follows, or between a line end and a printable
+// ASCII character but '/'.
+bool is_word_border(std::string_view text, size_t at);
 
 // Prints ids as they arrive, one by one: in all what decode gives, and never half a character. The tokenizer
 // must outlive it.

@@ -268,11 +268,12 @@ void Answers::go_on(Job& job, size_t index, const Json::Array& said) const {
   const Json& row = talk.asked->prompt->json;
   if (talk.text.empty()) {
     const Json::Array asked(talk.messages.begin(), talk.messages.end() - 1);
-    talk.text = encoder.prompt_text(asked, row);
+    talk.text = encoder.prompt_text(asked, row).text;
   }
   talk.messages.insert(talk.messages.end(), said.begin(), said.end());
-  std::string text = encoder.prompt_text(talk.messages, row);
-  data::tell_losses(talk.place(), encoder.losses_of_prompt(talk.messages, row));
+  auto [text, lost, notes] = encoder.prompt_text(talk.messages, row);
+  data::tell_losses([&] { return talk.place(); }, lost);
+  data::tell_notes([&] { return talk.place(); }, notes);
   Passage& passage = talk.passage();
   // Of the last turn alone: what stood before it is in the text.
   const auto turn =

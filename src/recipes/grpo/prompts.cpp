@@ -21,12 +21,13 @@ Prompt read(const data::Mixture& rows, int64_t row) {
   Prompt prompt{row, {}, rows.json(row), {}, rows.place(row), {}};
   try {
     const data::RowEncoder& encoder = *rows.members()[rows.member_of(row)].encoder;
-    prompt.ids = encoder.prompt_of(prompt.json);
-    const std::vector<std::string> lost = encoder.losses_of_prompt(prompt.json);
-    data::tell_losses(prompt.place, lost);
-    prompt.is_lossy = !lost.empty();
-    if (!prompt.json.is_object()) fail("the row is {}, expected an object", prompt.json.kind_name());
-    prompt.messages = encoder.messages_of(prompt.json);
+    data::Asked asked = encoder.asked_of(prompt.json);
+    const auto place = [&] { return prompt.place; };
+    data::tell_losses(place, asked.lost);
+    data::tell_notes(place, asked.notes);
+    prompt.is_lossy = !asked.lost.empty();
+    prompt.ids = std::move(asked.ids);
+    prompt.messages = std::move(asked.messages);
     prompt.question = question_of(prompt.messages, prompt.json);
   } catch (const Error& error) {
     fail("[{}] {}", prompt.place, error.what());

@@ -15,6 +15,7 @@ class ByteSegmenter : public Segmenter {
         bpe_(vocabulary, merges, options, !splitter_.cuts_characters(), where) {}
   void encode(std::string_view text, const Start& start, std::vector<int32_t>& ids,
               Origins* origins) const override;
+  bool cuts_at_words() const override { return splitter_.cuts_at_words(); }
 
  private:
   void locate(const Piece& piece, std::span<const int32_t> ids, Origins& origins) const;

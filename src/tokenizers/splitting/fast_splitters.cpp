@@ -1,6 +1,8 @@
 #include "tokenizers/splitting/fast_splitters.h"
 
+#include <algorithm>
 #include <climits>
+#include <iterator>
 #include <string>
 
 #include "base/utf8.h"
@@ -265,6 +267,18 @@ PieceScanner known_scanner(std::string_view regex) {
   for (const Known& known : kKnown)
     if (known.pattern == spelled) return known.scanner;
   return nullptr;
+}
+
+bool cuts_at_runs(PieceScanner scanner) {
+  for (const PieceScanner each : {PieceScanner{number_runs<3>}, PieceScanner{cjk_runs},
+                                  PieceScanner{digit_runs<1>}, PieceScanner{digit_runs<INT_MAX>}})
+    if (scanner == each) return true;
+  return false;
+}
+
+bool cuts_at_words(PieceScanner scanner) {
+  return !cuts_at_runs(scanner) && std::any_of(std::begin(kKnown), std::end(kKnown),
+                                               [&](const Known& known) { return known.scanner == scanner; });
 }
 
 std::vector<std::string_view> known_patterns() {

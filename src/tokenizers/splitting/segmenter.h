@@ -29,6 +29,7 @@ class Segmenter {
   virtual void encode(std::string_view text, const Start& start, std::vector<int32_t>& ids,
                       Origins* origins) const = 0;
   virtual bool asks_for_start() const { return false; }
+  virtual bool cuts_at_words() const { return false; }  // splitter.h
 };
 
 }  // namespace temper::tokenizers

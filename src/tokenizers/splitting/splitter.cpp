@@ -123,6 +123,18 @@ std::vector<std::string_view> Splitter::split_spelled(std::string_view piece) co
   return parts;
 }
 
+bool Splitter::cuts_at_words() const {
+  if (add_prefix_space_ || !later_splits_.empty()) return false;
+  bool words = byte_level_split_ && tokenizers::cuts_at_words(byte_level_split_->scanner());
+  for (const Split& split : splits_) {
+    if (!split.scanner()) return false;
+    const bool at_words = tokenizers::cuts_at_words(split.scanner());
+    if (!at_words && !cuts_at_runs(split.scanner())) return false;
+    words |= at_words;
+  }
+  return words;
+}
+
 Splitter Splitter::from_json(const Json& json, std::string_view where) {
   Splitter splitter;
   bool byte_level = false;

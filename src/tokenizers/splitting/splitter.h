@@ -21,6 +21,8 @@ class Split {
   explicit Split(PieceScanner scanner) : scanner_(scanner) {}                  // kIsolated
   void run(std::string_view piece, std::vector<std::string_view>& out) const;  // appends; never empty pieces
 
+  PieceScanner scanner() const { return scanner_; }  // null: it cuts at a pattern's matches
+
   // Calls `use` with each piece in order.
   template <class Use>
   void each(std::string_view text, const Use& use) const {
@@ -65,6 +67,7 @@ class Splitter {
  public:
   static Splitter from_json(const Json& json, std::string_view where);
   bool cuts_characters() const { return !later_splits_.empty(); }  // a piece may end inside one
+  bool cuts_at_words() const;  // see fast_splitters.h; nothing is put before a part of a text
 
   // Calls `use` with each Piece in order. `text` is valid UTF-8; before one that is `continued` no space is
   // put.

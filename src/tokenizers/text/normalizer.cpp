@@ -20,6 +20,7 @@ class FormStep : public NormalizerStep {
     return aligned ? form_.normalize_aligned(text) : AlignedText{form_.normalize(text), Alignment()};
   }
   bool keeps(std::string_view text) const override { return form_.unchanged_prefix(text) == text.size(); }
+  bool keeps_ascii() const override { return true; }
 
  private:
   UnicodeForm form_;
@@ -67,6 +68,10 @@ Normalizer Normalizer::from_json(const Json& json, std::string_view where) {
 
 bool Normalizer::keeps(std::string_view text) const {
   return std::all_of(steps_.begin(), steps_.end(), [&](const auto& step) { return step->keeps(text); });
+}
+
+bool Normalizer::keeps_ascii() const {
+  return std::all_of(steps_.begin(), steps_.end(), [](const auto& step) { return step->keeps_ascii(); });
 }
 
 std::string Normalizer::normalize(std::string_view text, bool continued, Alignments* alignments) const {

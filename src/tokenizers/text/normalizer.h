@@ -15,6 +15,7 @@ class NormalizerStep {
   virtual ~NormalizerStep() = default;
   virtual AlignedText run(std::string_view text, bool aligned) const = 0;  // else without an alignment
   virtual bool keeps(std::string_view) const { return false; }             // true: it surely changes nothing
+  virtual bool keeps_ascii() const { return false; }   // true: ASCII changes at most with marks behind it
   virtual bool begins_texts() const { return false; }  // true: it only puts something before a text
 };
 
@@ -23,6 +24,7 @@ class Normalizer {
  public:
   static Normalizer from_json(const Json& json, std::string_view where);
   bool keeps(std::string_view text) const;  // true: nothing changes; found out quickly
+  bool keeps_ascii() const;
   // A text that is `continued` gets nothing put before it. Adds where the bytes come from to `alignments`,
   // unless it is null.
   std::string normalize(std::string_view text, bool continued = false,

@@ -135,4 +135,9 @@ void AddedTokens::split_by(const TokenTrie& trie, std::string_view text, const U
   if (done < text.size()) uses.text(text.substr(done));
 }
 
+bool AddedTokens::looks_around() const {
+  return std::any_of(tokens_.begin(), tokens_.end(),
+                     [](const AddedToken& token) { return token.single_word; });
+}
+
 }  // namespace temper::tokenizers

@@ -63,6 +63,7 @@ class AddedTokens {
   void split_raw(std::string_view text, const Uses& uses) const { split_by(raw_, text, uses); }
   void split_normalized(std::string_view text, const Uses& uses) const { split_by(normalized_, text, uses); }
   bool is_special(int32_t id) const { return special_.contains(id); }
+  bool looks_around() const;  // some are found only where no word character stands beside them
 
  private:
   void split_by(const TokenTrie& trie, std::string_view text, const Uses& uses) const;

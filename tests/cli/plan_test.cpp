@@ -199,8 +199,8 @@ class DiskPlans : public Plans {
     const size_t at = dry.out.find("\ndisk ");
     ASSERT_NE(at, std::string::npos) << dry.out;
     const double planned = bytes_at("\ntotal" + dry.out.substr(at + 5), 0);
-    // A sample may miss the short time at which the folder holds most, never the other way round: another run is
-    // watched where it did.
+    // A sample may miss the short time at which the folder holds most, never the other way round: another run
+    // is watched where it did.
     int64_t most = 0;
     for (int tries = 0; tries < 5 && planned > (1 + kPromised) * static_cast<double>(most); ++tries)
       most = std::max(most, most_bytes_of(command, out));

@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
 tests=(test_backends test_ops test_base test_device)
+suites='^test_(backends\.(RequiredKernels|Hopper)|ops\.(Selection|Resolve|Shortfalls|Documentation)$|base\.Rooms|device\.Facts)'
 
 try_without() {
   local package=$1 room=$2 said="configured without $1" folder=build/without_$1
@@ -17,10 +18,7 @@ try_without() {
   cmake --build "$folder" -j "${JOBS:-$(nproc)}" --target temper "${tests[@]}"
   "$folder/temper" doctor | grep -E "^left out +.*$room.*$said" ||
     { echo "temper doctor does not say that $room is left out: $said"; exit 1; }
-  "$folder/test_backends" --gtest_brief=1 --gtest_filter='RequiredKernels.*:Hopper*'
-  "$folder/test_ops" --gtest_brief=1 --gtest_filter='Selection.*:Resolve.*:Shortfalls.*:Documentation.*'
-  "$folder/test_base" --gtest_brief=1 --gtest_filter='Rooms.*'
-  "$folder/test_device" --gtest_brief=1 --gtest_filter='Facts.*'
+  ctest --test-dir "$folder" --output-on-failure -R "$suites" | grep -vE '^ *[0-9]+/[0-9]+ Test|^ +Start '
 }
 
 # An nvcc that fails is as good as none, and is named.

@@ -124,6 +124,9 @@ TEST_F(Plans, OfMemoryAreCloseOnAGpu) {
   expect_kinds_planned("--device cuda ");
   expect_the_rest_planned("--device cuda ");
   expect_rollouts_planned("--device cuda ");
+  // Rows enough to fill a micro-batch of any size here.
+  const std::string rows = read_file(folder() + "/train.jsonl");
+  write_file(folder() + "/train.jsonl", rows + rows + rows + rows);
   // The example for GPUs, with random weights in the shape of its model.
   const std::string shape = folder() + "/qwen3-0.6b-shape", model = folder() + "/qwen3-0.6b";
   std::filesystem::copy(folder() + "/qwen3-tiny", shape);

@@ -32,9 +32,9 @@ constexpr const char* kEvalUsage =
 The rows are those of data.eval, or what data.eval_fraction holds out, or else
 those of data.train. The adapters of a RUN.yaml are read from the run's folder,
 as training left them, each with its own rows; of a run without adapters
---model.path says which model, RUN/model or another. Models are read as they are:
-quantize is ignored. The codes of quantized folders count as the numbers that
-they mean, and inputs, keys and values are rounded as the folder says.
+--model.path says which model, RUN/model or another. Models are read as they
+are: quantize is ignored. The codes of quantized folders count as the numbers
+that they mean, and inputs, keys and values are rounded as the folder says.
 )";
 
 // A run's folder has two models, that which training began from and that which it left.

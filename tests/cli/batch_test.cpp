@@ -154,14 +154,14 @@ TEST_F(Cli, BatchNamesRowsThatCannotBeAnswered) {
                      R"({"messages": [{"role": "assistant", "content": "b"}]})" + "\n" +
                      R"({"prompt": "a", "adapter": "nobody"})" + "\n";
   write_file(folder() + "/rows.jsonl", text);
-  const Outcome outcome = run(command(folder(), "bad.jsonl"));
+  const Outcome outcome = run(command(folder(), "some.jsonl"));
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   for (const char* message :
        {"rows.jsonl:9] prompt must be a string or a list of messages, found an integer",
         "rows.jsonl:10] the row is an answer of the assistant without a question",
         "rows.jsonl:11] no adapter is called 'nobody'; there are none", "3 answers are missing"})
     EXPECT_NE(outcome.err.find(message), std::string::npos) << message << "\n" << outcome.err;
-  EXPECT_EQ(lines_of(read_file(folder() + "/bad.jsonl")).size(), 24u);
+  EXPECT_EQ(lines_of(read_file(folder() + "/some.jsonl")).size(), 24u);
   expect_refused("batch " + folder() + "/model " + folder() + "/rows.jsonl", 2, "--out is missing");
   expect_refused(command(folder(), "empty_stop.jsonl", "--stop ''"), 2, "[--stop] is empty");
   expect_refused(

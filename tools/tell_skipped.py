@@ -11,7 +11,7 @@ import sys
 SUMMARY = re.compile(r"^\d+% tests passed")
 RAN = re.compile(r"^\[==========\] (\d+) tests? from .* ran\.", re.M)
 # The reason stands between the place and the line that says so.
-SKIPPED = re.compile(r"^\S+:\d+: Skipped\n((?:.*\n)*?)\[  SKIPPED \] (\S+?)(?:,| \()", re.M)
+SKIPPED = re.compile(r"^\S+:\d+: Skipped\n((?:(?!\S+:\d+: Skipped$).*\n)*?)\[  SKIPPED \] (\S+?)(?:,| \()", re.M)
 
 
 def told(folder):

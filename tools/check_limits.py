@@ -132,13 +132,21 @@ def problems_of(sizes, others, known):
         yield f"tools/limits.toml: {key[0]} has no {key[1]} '{key[2]}' that is too large any more; remove the entry"
 
 
+def files():
+    """Those of the repository; of an archive, or where there is no git, all but what builds and installs bring."""
+    try:
+        return subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
+                              check=True).stdout.split("\n")
+    except (OSError, subprocess.CalledProcessError):
+        paths = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
+        return [str(path) for path in paths if not path.parts[0].startswith((".", "build")) and path.parts[0] != "runs"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
-    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
-                           check=True).stdout.split("\n")
-    paths = [ROOT / name for name in names if pathlib.Path(name).suffix in CPP | TEXT and (ROOT / name).is_file()]
+    paths = [ROOT / name for name in files() if pathlib.Path(name).suffix in CPP | TEXT and (ROOT / name).is_file()]
     known = {(entry["file"], entry["kind"], entry["name"]): entry
              for entry in tomllib.loads((ROOT / "tools/limits.toml").read_text()).get("known", [])}
     found = [sizes_and_others(path) for path in paths]

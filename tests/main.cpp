@@ -8,6 +8,8 @@
 
 namespace {
 
+constexpr int kAllSkipped = 77;  // SKIP_RETURN_CODE of cmake/suites.cmake
+
 // GoogleTest calls the tests of a suite whose SetUpTestSuite has failed "skipped", and ctest would count them
 // among those that passed: the program ends instead.
 class FailedSuitesEnd : public testing::EmptyTestEventListener {
@@ -30,5 +32,8 @@ int main(int argc, char** argv) {
   if (const auto code = temper::be_rank(argc, argv)) return *code;
   testing::InitGoogleTest(&argc, argv);
   testing::UnitTest::GetInstance()->listeners().Append(new FailedSuitesEnd);
-  return RUN_ALL_TESTS();
+  const int failed = RUN_ALL_TESTS();
+  const testing::UnitTest& all = *testing::UnitTest::GetInstance();
+  const bool skipped = all.skipped_test_count() > 0 && all.successful_test_count() == 0;
+  return failed == 0 && skipped ? kAllSkipped : failed;
 }

@@ -38,5 +38,5 @@ else
   echo "left out: TEMPER_TEMPLATES names no folder of chat templates (CONTRIBUTING.md)"
 fi
 step "runs that are killed at random"
-TEMPER_KILLS=${TEMPER_KILLS:-60} $build/tests/test_cli --gtest_filter='RandomKills.*'
+(cd $build && TEMPER_KILLS=${TEMPER_KILLS:-60} ctest --output-on-failure -R 'test_cli\.RandomKills$')
 step "everything passed"

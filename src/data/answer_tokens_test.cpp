@@ -41,6 +41,14 @@ EncodedRow encode_merging(const ChatRenderer& render, std::string_view row, cons
   return RowEncoder(merging(), render, options).encode(Json::parse(row, "row"));
 }
 
+// Of the question "a", whose answer stands in JSON.
+Example answered(const ChatRenderer& render, std::string_view answer) {
+  const std::string row = fmt::format(R"({{"messages": [{{"role": "user", "content": "a"}},
+    {{"role": "assistant", "content": "{}"}}]}})",
+                                      answer);
+  return encode_merging(render, row, border_options(Goal::kLanguageModel)).examples.at(0);
+}
+
 // The texts of targets, token by token.
 std::vector<std::string> targets_of(const Example& example) {
   std::vector<std::string> out;
@@ -215,10 +223,7 @@ TEST(AnswerTokens, MarkedTurnsAreCutWhereTheyAreAskedFor) {
       "m.content + "
       "'<|im_end|>' }}{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' "
       "}}{%- endif %}");
-  const Example example = encode_merging(render, R"({"messages": [{"role": "user", "content": "a"},
-    {"role": "assistant", "content": "\nblue"}]})",
-                                         border_options(Goal::kLanguageModel))
-                              .examples.at(0);
+  const Example example = answered(render, R"(\nblue)");
   EXPECT_EQ(example.ids, (Ids{281, 270, 10, 97, 282, 281, 278, 10, 10, 98, 108, 117, 101, 282}));
   EXPECT_EQ(targets_of(example).front(), "<|im_start|>");
 }
@@ -229,10 +234,7 @@ TEST(AnswerTokens, TurnsBeginWithWholeCharacters) {
       "{%- for m in messages %}{%- if m.role == 'assistant' %}{{- '<|im_start|>\u0410 (\u043e): ' }}"
       "{%- else %}{{- '<|im_start|>' }}{%- endif %}{{- m.content + '<|im_end|>' }}{%- endfor %}"
       "{%- if add_generation_prompt %}{{- '<|im_start|>\u0410 (\u0434): ' }}{%- endif %}");
-  const Example example = encode_merging(render, R"({"messages": [{"role": "user", "content": "a"},
-    {"role": "assistant", "content": "use"}]})",
-                                         border_options(Goal::kLanguageModel))
-                              .examples.at(0);
+  const Example example = answered(render, R"(use)");
   std::string targets;
   for (const std::string& text : targets_of(example)) targets += text;
   EXPECT_EQ(targets, "\u043e): use<|im_end|>");

@@ -34,7 +34,8 @@ TEST_F(BadInput, MistypedArgumentsAndRows) {
   expect_refused("train " + folder() + "/none.yaml", 2, "none.yaml");
   expect_refused("train " + yaml() + " --model.path " + folder() + "/nowhere --output " + folder() + "/x", 2,
                  "nowhere");
-  expect_refused("train " + yaml() + " --data.train [" + folder() + "/none.jsonl]", 2, "none.jsonl");
+  expect_refused("train " + yaml() + " --data.train [" + folder() + "/never_written.jsonl]", 2,
+                 "never_written.jsonl");
   expect_refused("train " + yaml() + " --memory_limit_mib 1 --output " + folder() + "/x", 4, "[memory]");
   expect_refused(
       "train " + yaml() + " --model.ops_implementation.attn_implementation magic --output " + folder() + "/x",

@@ -134,8 +134,8 @@ TEST_F(Cli, BatchCountsRowsBehindTheTenthThatCannotBeAnswered) {
   std::string text = "no JSON\n";
   for (int i = 0; i < 13; ++i) text += "{\"review\": \"good\"}\n";
   write_file(folder() + "/unreadable.jsonl", text);
-  const Outcome outcome =
-      run("batch " + folder() + "/model " + folder() + "/unreadable.jsonl --out " + folder() + "/none.jsonl");
+  const Outcome outcome = run("batch " + folder() + "/model " + folder() + "/unreadable.jsonl --out " +
+                              folder() + "/unreadable_answers.jsonl");
   EXPECT_EQ(outcome.code, 2);
   const std::string place = "warning: [" + folder() + "/unreadable.jsonl:";
   EXPECT_NE(outcome.err.find(place + "1:1] not valid JSON"), std::string::npos) << outcome.err;

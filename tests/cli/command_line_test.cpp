@@ -140,8 +140,8 @@ TEST_F(Cli, RowsAreAsLongAsTheModelAllowsWhereNothingIsWritten) {
   EXPECT_NE(read_file(folder() + "/no_length/config.yaml").find("  max_length: 512\n"), std::string::npos);
   const Outcome resumed = run("train " + plain + " --train.steps 2");
   EXPECT_EQ(resumed.code, 0) << resumed.err;
-  expect_refused("train " + plain + " --data.train " + folder() + "/none.jsonl", 2,
-                 "none.jsonl] no such file");
+  expect_refused("train " + plain + " --data.train " + folder() + "/never_written.jsonl", 2,
+                 "never_written.jsonl] no such file");
   expect_refused("train " + plain + " --data.max_length 1024", 2, "max_position_embeddings is 512");
   EXPECT_EQ(run("quantize --model.path " + folder() + "/model --quantize.preset INT8_WEIGHT_ONLY --output " +
                 folder() + "/w8")

@@ -244,15 +244,16 @@ TEST_F(DataCli, InspectShowsWhatBecomesOfRows) {
   for (const char* part : {"[[1|", "kept 10 of 11 rows; dropped 1 bad", "10 alpaca", "% filled",
                            "longest rows:", "bad.jsonl:4] instruction must be a string"})
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << outcome.out;
-  write_file(folder() + "/none.jsonl", "{\"no\": 1}\n");
-  const Outcome none = run("data inspect " + yaml() + " --data.train [" + folder() + "/none.jsonl]");
+  write_file(folder() + "/rows_of_no_format.jsonl", "{\"no\": 1}\n");
+  const Outcome none =
+      run("data inspect " + yaml() + " --data.train [" + folder() + "/rows_of_no_format.jsonl]");
   EXPECT_EQ(none.code, 2);
   EXPECT_NE(none.out.find("kept 0 of 1 rows"), std::string::npos) << none.out;
   EXPECT_NE(none.err.find("a run would stop here, at the first of 1 bad rows"), std::string::npos)
       << none.err;
-  expect_refused(
-      "data inspect " + yaml() + " --data.on_bad_row skip --data.train [" + folder() + "/none.jsonl]", 2,
-      "no row of none.jsonl is kept");
+  expect_refused("data inspect " + yaml() + " --data.on_bad_row skip --data.train [" + folder() +
+                     "/rows_of_no_format.jsonl]",
+                 2, "no row of rows_of_no_format.jsonl is kept");
   const std::string own = folder() + "/own.yaml";
   write_file(own, "model: {path: " + folder() + "/model}\noutput: x\nadapters: [{name: a, train: [" +
                       folder() + "/train.jsonl]}]\n");

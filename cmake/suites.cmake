@@ -15,7 +15,7 @@ string(REGEX REPLACE " *#[^\n]*" "" listed "${listed}")
 string(REPLACE "\n" ";" listed "${listed}")
 
 macro(add_suite)
-  if(suite)
+  if(suite AND NOT suite MATCHES "^DISABLED_")
     math(EXPR cost "${COST} * ${tests}")
     add_test("${NAME}.${suite}" ${PROGRAM} "--gtest_filter=${suite}.*")
     set_tests_properties("${NAME}.${suite}" PROPERTIES TIMEOUT 1800 COST ${cost} ${ENVIRONMENT}

@@ -1,15 +1,19 @@
 #include "device/sharing.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace temper::device {
@@ -41,6 +45,18 @@ struct Message {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
 };
 
+void wait_for_bytes(int socket, double until) {
+  for (;;) {
+    const double left = until - seconds_now();
+    pollfd each{socket, POLLIN, 0};
+    if (left > 0 && ::poll(&each, 1, static_cast<int>(std::ceil(left * 1e3))) > 0) return;
+    if (left <= 0) {
+      errno = ETIMEDOUT;
+      fail_socket("received");
+    }
+  }
+}
+
 std::map<DeviceType, SharingFunctions>& all_functions() {
   static std::map<DeviceType, SharingFunctions> all;
   return all;
@@ -55,6 +71,20 @@ Descriptor::Descriptor(Descriptor&& other) noexcept : file_(std::exchange(other.
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   std::swap(file_, other.file_);
   return *this;
+}
+
+std::vector<Descriptor> descriptors_of(msghdr& message) {
+  std::vector<Descriptor> all;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int file = -1;
+      std::memcpy(&file, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      all.emplace_back(file);
+    }
+  }
+  return all;
 }
 
 void send_block(int socket, const SharedBlock& block) {
@@ -75,23 +105,25 @@ void send_block(int socket, const SharedBlock& block) {
   }
 }
 
-SharedBlock receive_block(int socket) {
+SharedBlock receive_block(int socket, double deadline_seconds) {
+  const double until = seconds_now() + deadline_seconds;
   SharedBlock block;
   Header header{0, 0, 1};
-  while (static_cast<int64_t>(block.chunks.size()) < header.chunks) {
+  while (std::ssize(block.chunks) < header.chunks) {
     Message in(header, kMostDescriptors);
-    const ssize_t got = ::recvmsg(socket, &in.message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+    wait_for_bytes(socket, until);
+    const ssize_t got = ::recvmsg(socket, &in.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (got == 0) errno = ECONNRESET;
-    if (got != static_cast<ssize_t>(sizeof(header))) fail_socket("received");
-    const cmsghdr* control = CMSG_FIRSTHDR(&in.message);
-    if (control == nullptr || control->cmsg_type != SCM_RIGHTS)
-      fail("[device] a block of memory came over a socket without its file descriptors");
-    const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int file = -1;
-      std::memcpy(&file, CMSG_DATA(control) + i * sizeof(int), sizeof(int));
-      block.chunks.emplace_back(file);
-    }
+    if (got <= 0) fail_socket("received");
+    std::vector<Descriptor> files = descriptors_of(in.message);
+    const auto count = std::ssize(files);
+    std::move(files.begin(), files.end(), std::back_inserter(block.chunks));
+    // A header is sent at once, and comes so.
+    if (got != static_cast<ssize_t>(sizeof(header)) || count == 0 || std::ssize(block.chunks) > header.chunks)
+      fail("[device] a block of memory came over a socket without its file descriptors, or in pieces");
+    if ((in.message.msg_flags & MSG_CTRUNC) != 0)
+      fail_resources("[device] no file descriptors are free for a block of memory");
   }
   block.offset = header.offset;
   block.bytes = header.bytes;

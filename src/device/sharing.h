@@ -5,6 +5,8 @@
 
 #include "device/device.h"
 
+struct msghdr;
+
 // Memory of a device's pool that another process of the machine maps: the same bytes, copied nowhere.
 // Processes order their work themselves: who exports waits for the device (synchronize) before it says that
 // there is something to read.
@@ -23,6 +25,10 @@ class Descriptor {
   int file_;
 };
 
+// All descriptors that came with a message over a Unix socket. The system closes those that its buffer has no
+// room for, and says so (MSG_CTRUNC).
+std::vector<Descriptor> descriptors_of(msghdr& message);
+
 // What another process needs to find a block. It keeps physical memory in use, but not the block: the
 // exporting process must not release that before the other has done its work.
 struct SharedBlock {
@@ -31,10 +37,11 @@ struct SharedBlock {
   int64_t bytes = 0;
 };
 
-// Over a connected Unix socket, for the other end's receive_block(). Both wait as long as the socket's own
-// time-outs allow (SO_SNDTIMEO, SO_RCVTIMEO).
+// Over a connected Unix socket, for the other end's receive_block(). Waits as long as the socket's own
+// time-out allows (SO_SNDTIMEO).
 void send_block(int socket, const SharedBlock& block);
-SharedBlock receive_block(int socket);
+// An Error (kResources) where not all of it has come within the deadline.
+SharedBlock receive_block(int socket, double deadline_seconds);
 
 // A block of another process, mapped for a device of this one: the same device, or one that reaches its
 // memory.

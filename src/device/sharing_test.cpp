@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
 #include <set>
 
 #include "base/error.h"
@@ -26,7 +29,7 @@ TEST(Sharing, ABlocksDescriptorsArrive) {
   SharedBlock sent{{}, 4096, 123456789};
   for (int i = 0; i < 300; ++i) sent.chunks.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   send_block(pair.ends[0], sent);
-  const SharedBlock received = receive_block(pair.ends[1]);
+  const SharedBlock received = receive_block(pair.ends[1], 20);
   EXPECT_EQ(received.offset, sent.offset);
   EXPECT_EQ(received.bytes, sent.bytes);
   ASSERT_EQ(received.chunks.size(), sent.chunks.size());
@@ -43,11 +46,60 @@ TEST(Sharing, ABlocksDescriptorsArrive) {
 TEST(Sharing, AnEndThatIsClosedIsAnError) {
   const Pair pair;
   ::close(pair.ends[0]);
-  EXPECT_THROW(receive_block(pair.ends[1]), Error);
+  EXPECT_THROW(receive_block(pair.ends[1], 20), Error);
   SharedBlock block;
   block.chunks.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_THROW(send_block(pair.ends[1], block), Error);
   ::close(pair.ends[1]);
+}
+
+int64_t count_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+// Whoever sends: its parts have to come whole and in time, and nothing of it stays open.
+TEST(Sharing, ABlockThatDoesNotComeWholeIsAnError) {
+  const int64_t before = count_descriptors();
+  for (const size_t bytes : {0, 1, 23, 24}) {
+    const Pair pair;
+    SharedBlock sent{{}, 0, 4096};
+    for (int i = 0; i < 5; ++i) sent.chunks.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    send_block(pair.ends[1], sent);
+    std::array<char, 24> header{};  // of 5 chunks, without their descriptors
+    ASSERT_EQ(::read(pair.ends[0], header.data(), header.size()), 24);
+    ASSERT_EQ(::send(pair.ends[0], header.data(), bytes, 0), static_cast<ssize_t>(bytes));
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_THROW(receive_block(pair.ends[1], 0.1), Error) << bytes;
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));
+    for (const int end : pair.ends) ::close(end);
+  }
+  EXPECT_EQ(count_descriptors(), before);
+}
+
+// More descriptors than were announced, in a message that is cut off.
+TEST(Sharing, DescriptorsOfARefusedBlockAreClosed) {
+  const int64_t before = count_descriptors();
+  for (const size_t bytes : {3, 24}) {
+    const Pair pair;
+    const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const std::array<int64_t, 3> header{0, 4096, 1};
+    iovec part{const_cast<int64_t*>(header.data()), bytes};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> beside{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = beside.data();
+    message.msg_controllen = beside.size();
+    cmsghdr* const control = CMSG_FIRSTHDR(&message);
+    *control = {CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    const std::array<int, 2> files{null.get(), null.get()};
+    std::memcpy(CMSG_DATA(control), files.data(), sizeof files);
+    ASSERT_EQ(::sendmsg(pair.ends[0], &message, 0), static_cast<ssize_t>(bytes));
+    EXPECT_THROW(receive_block(pair.ends[1], 0.1), Error) << bytes;
+    for (const int end : pair.ends) ::close(end);
+  }
+  EXPECT_EQ(count_descriptors(), before);
 }
 
 // Every byte, its place, and how many there are.

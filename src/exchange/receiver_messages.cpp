@@ -101,7 +101,7 @@ Json Receiver::begin(Session& session, Connection& connection, int file, const J
     session.chunk = std::make_unique<IncomingChunk>(file, message.at("chunk_bytes").as_int());
   } else {
     if (file >= 0) ::close(file);
-    const device::SharedBlock block = device::receive_block(connection.socket());
+    const device::SharedBlock block = device::receive_block(connection.socket(), options_.deadline_seconds);
     between_passes([&] { session.chunk = std::make_unique<IncomingChunk>(session.memory, block); });
   }
   if (session.begun) fail("[weights] a second begin came before finish");

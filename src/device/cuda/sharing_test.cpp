@@ -64,7 +64,7 @@ TEST(CudaSharing, DISABLED_OtherProcess) {
   const char* given = std::getenv(kSocket);
   ASSERT_NE(given, nullptr);
   const int socket = std::atoi(given);
-  const auto block = sharing_of(kGpu).import_block(kGpu, receive_block(socket));
+  const auto block = sharing_of(kGpu).import_block(kGpu, receive_block(socket, 60));
   EXPECT_EQ(read(block->data()), pattern(1));
   const auto answer = pattern(2);
   transfer(block->data(), kGpu, answer.data(), kHost, kBytes);

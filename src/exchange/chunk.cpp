@@ -50,8 +50,8 @@ std::string OutgoingChunk::checksum(int64_t bytes) const {
   return host_ ? host_checksum(host_->data(), bytes) : device_checksum(device_, device_memory_.raw(), bytes);
 }
 
-IncomingChunk::IncomingChunk(int file, int64_t bytes)
-    : bytes_(bytes), host_(std::make_shared<const SharedMemory>(file, bytes)) {}
+IncomingChunk::IncomingChunk(device::Descriptor file, int64_t bytes)
+    : bytes_(bytes), host_(std::make_shared<const SharedMemory>(std::move(file), bytes)) {}
 
 IncomingChunk::IncomingChunk(Device reader, const device::SharedBlock& block)
     : device_(reader),

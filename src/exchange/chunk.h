@@ -40,8 +40,8 @@ class OutgoingChunk {
 // The receiver's side.
 class IncomingChunk {
  public:
-  // Of the CPU's memory; the descriptor is taken over.
-  IncomingChunk(int file, int64_t bytes);
+  // Of the CPU's memory.
+  IncomingChunk(device::Descriptor file, int64_t bytes);
   // Of a device's memory, which `reader` reads.
   IncomingChunk(Device reader, const device::SharedBlock& block);
 

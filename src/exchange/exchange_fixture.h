@@ -4,7 +4,9 @@
 #include <future>
 #include <thread>
 
+#include "base/clock.h"
 #include "exchange/receiver.h"
+#include "exchange/sender.h"
 #include "exchange/weight_sources.h"
 #include "models/model.h"
 #include "tests/support/errors.h"
@@ -67,6 +69,17 @@ class Exchange : public testing::Test {
     });
     EXPECT_EQ(error, "");
     return result;
+  }
+
+  // A newer version has to be taken at once, whatever came before it.
+  void expect_next_sync(int64_t version) {
+    const double before = seconds_now();
+    EXPECT_TRUE(sync(version, {}).published);
+    EXPECT_LT(seconds_now() - before, 5);
+    ASSERT_FALSE(taken_.empty());
+    EXPECT_EQ(taken_.back().version, version);
+    EXPECT_FALSE(receiver_->holds());
+    EXPECT_EQ(differences(expected(), hashes_of(store())), std::vector<std::string>());
   }
 
   // Adds so many pieces of 4 KiB at most, each a chunk of its own or the end of one, and closes the

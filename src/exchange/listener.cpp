@@ -1,9 +1,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -13,7 +16,8 @@
 namespace temper::exchange {
 namespace {
 
-constexpr int kBacklog = 64;  // ranks of one trainer come at once
+constexpr int kBacklog = 1024;         // ranks of one trainer come at once, and others beside them
+constexpr double kProbeSeconds = 0.2;  // for a process that listens already
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
@@ -31,6 +35,14 @@ int new_socket() {
   return socket;
 }
 
+// How long a call on the socket waits that connects it, or sends a block of a device's memory.
+void set_deadline(int socket, double seconds) {
+  const double whole = std::floor(seconds);
+  const timeval time{static_cast<time_t>(whole),
+                     std::max<suseconds_t>(1, static_cast<suseconds_t>((seconds - whole) * 1e6))};
+  ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+}
+
 bool connects(int socket, const sockaddr_un& address) {
   return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
@@ -41,7 +53,8 @@ void remove_stale(const std::string& path, const sockaddr_un& address) {
   if (!S_ISSOCK(found.st_mode))
     fail("[{}] is there and no socket; name another path for weights to come through", path);
   const int probe = new_socket();
-  const bool lives = connects(probe, address);
+  set_deadline(probe, kProbeSeconds);
+  const bool lives = connects(probe, address) || errno == EAGAIN;
   ::close(probe);
   if (lives) fail("[{}] another process listens there; name another path", path);
   ::unlink(path.c_str());
@@ -67,14 +80,17 @@ Listener::~Listener() {
   ::close(socket_);
 }
 
-int connect_to(const std::string& path) {
+int connect_to(const std::string& path, double deadline_seconds) {
   const sockaddr_un address = address_of(path);
   const int socket = new_socket();
+  set_deadline(socket, deadline_seconds);
   if (connects(socket, address)) return socket;
-  const std::string reason = std::strerror(errno);
+  const int reason = errno;
   ::close(socket);
-  fail("[{}] nobody takes weights there ({}); start 'temper batch … --weights-from {}' first", path, reason,
-       path);
+  if (reason == EAGAIN)
+    fail_resources("[{}] who listens there took no connection within {:.1f} s", path, deadline_seconds);
+  fail("[{}] nobody takes weights there ({}); start 'temper batch … --weights-from {}' first", path,
+       std::strerror(reason), path);
 }
 
 }  // namespace temper::exchange

@@ -6,6 +6,16 @@
 namespace temper::exchange {
 namespace {
 
+Json npu_hello(const char* memory_of, const WeightTable& table) {
+  return Json::Object{{"type", "hello"}, {"protocol", kProtocol},  {"boot", this_process().boot},
+                      {"memory", "npu"}, {"memory_of", memory_of}, {"model", fingerprint_of(table)}};
+}
+
+Json begin_message() {
+  return Json::Object{{"type", "begin"}, {"version", 1}, {"names", "packed"},
+                      {"rank", 0},       {"ranks", 1},   {"chunk_bytes", 4096}};
+}
+
 class Npu : public Exchange {
  protected:
   static void SetUpTestSuite() { register_npu(); }
@@ -73,13 +83,8 @@ TEST_F(Npu, ExtraMemoryIsAtMostAChunk) {
 TEST_F(Npu, AnotherDeviceIsRefused) {
   begin_npu("qwen3", DType::kF32);
   const std::string error = beside([&] {
-    Connection connection(connect_to(socket()), "the receiver", 20);
-    connection.send(Json::Object{{"type", "hello"},
-                                 {"protocol", kProtocol},
-                                 {"boot", this_process().boot},
-                                 {"memory", "npu"},
-                                 {"memory_of", "npu 4"},
-                                 {"model", fingerprint_of(table())}});
+    Connection connection(connect_to(socket(), 20), "the receiver", 20);
+    connection.send(npu_hello("npu 4", table()));
     throw Error(connection.receive().json.at("error").as_string());
   });
   EXPECT_NE(error.find("in memory of 'npu' (npu 4), which the receiver's npu:0 (npu 3) cannot read"),
@@ -90,11 +95,30 @@ TEST_F(Npu, AnotherDeviceIsRefused) {
   EXPECT_NE(on_cpu.find("which the receiver's cpu cannot read"), std::string::npos) << on_cpu;
 }
 
+// A block of the device's memory that does not come, or not whole, holds nobody up.
+TEST_F(Npu, AHungBlockDoesNotDelayOthers) {
+  begin_npu("qwen3", DType::kF32);
+  const auto begin_without_block = [&] {
+    auto connection = std::make_unique<Connection>(connect_to(socket(), 20), "the receiver", 20);
+    connection->send(npu_hello("npu 3", table()));
+    EXPECT_EQ(connection->receive().json.find("error"), nullptr);
+    connection->send(begin_message());
+    return connection;
+  };
+  const auto hung = begin_without_block(), half = begin_without_block();
+  ASSERT_EQ(::write(half->socket(), "abc", 3), 3);
+  const double before = seconds_now();
+  EXPECT_EQ(send({.chunk_bytes = 4096, .memory = kNpu}), "");
+  EXPECT_LT(seconds_now() - before, 5);
+  EXPECT_EQ(differences(expected(), hashes_of(*answering_)), std::vector<std::string>());
+  expect_has(half->receive().json.at("error").as_string(), "without its file descriptors, or in pieces");
+}
+
 // A chunk whose bytes changed on the way.
 TEST_F(Npu, ChecksumsAreCompared) {
   begin_npu("qwen3", DType::kF32);
   const std::string error = beside([&] {
-    Connection connection(connect_to(socket()), "the receiver", 20);
+    Connection connection(connect_to(socket(), 20), "the receiver", 20);
     const auto ask = [&](Json message, const device::SharedBlock* block = nullptr) {
       connection.send(message);
       if (block != nullptr) device::send_block(connection.socket(), *block);
@@ -102,19 +126,8 @@ TEST_F(Npu, ChecksumsAreCompared) {
       if (const Json* refused = answer.find("error")) throw Error(refused->as_string());
     };
     OutgoingChunk chunk(kNpu, 4096);
-    ask(Json::Object{{"type", "hello"},
-                     {"protocol", kProtocol},
-                     {"boot", this_process().boot},
-                     {"memory", "npu"},
-                     {"memory_of", "npu 3"},
-                     {"model", fingerprint_of(table())}});
-    ask(Json::Object{{"type", "begin"},
-                     {"version", 1},
-                     {"names", "packed"},
-                     {"rank", 0},
-                     {"ranks", 1},
-                     {"chunk_bytes", 4096}},
-        chunk.block());
+    ask(npu_hello("npu 3", table()));
+    ask(begin_message(), chunk.block());
     const std::string before = chunk.checksum(128);
     chunk.put(0, Tensor::from(std::vector<float>{1}).on(kNpu), 0, 1);
     ask(Json::Object{{"type", "update"}, {"bytes", 128}, {"hash", before}, {"pieces", Json::Array{}}});

@@ -1,4 +1,4 @@
-// The thread that takes weights, and how it hands them over.
+// The thread that takes weights, and its connections.
 #include "exchange/receiver.h"
 
 #include <poll.h>
@@ -8,8 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <utility>
+#include <cmath>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -19,10 +18,34 @@
 #include "base/threads.h"
 
 namespace temper::exchange {
+namespace {
+
+// Of a first message: what it says of itself, and how quantizers round, of which each weight has one or none.
+constexpr int64_t kGreeting = int64_t{64} << 10, kGreetingOfAWeight = 512;  // bytes
+constexpr double kPause = 0.1;        // seconds, where there is no room for another connection
+constexpr double kLastAnswers = 1.0;  // seconds, until they have to be out
+constexpr double kLongest = 3600;     // seconds, of one wait
+
+int milliseconds_of(double seconds) {
+  return static_cast<int>(std::ceil(std::clamp(seconds, 0.0, kLongest) * 1e3));
+}
+
+std::string why_late(const Session& session, double deadline_seconds) {
+  if (session.sync && !session.sync->ended.empty()) return session.sync->ended;
+  const char* const what = !session.out.is_empty()  ? "did not take its answer within"
+                           : !session.in.is_empty() ? "did not send the rest of its message within"
+                                                    : "sent nothing for";
+  return fmt::format("[weights] the sender {} {:.1f} s", what, deadline_seconds);
+}
+
+}  // namespace
 
 Receiver::Receiver(const std::string& socket, layers::ParameterStore& parameters,
                    const ReceiverOptions& options)
-    : parameters_(parameters), options_(options), listener_(socket) {
+    : parameters_(parameters),
+      options_(options),
+      largest_hello_(kGreeting + kGreetingOfAWeight * std::ssize(parameters.table().specs())),
+      listener_(socket) {
   if (options.quantizers != nullptr) {
     options.quantizers->set_weights_rounded();
     options.quantizers->set_mode(layers::QuantizerMode::kOff);
@@ -34,13 +57,7 @@ Receiver::Receiver(const std::string& socket, layers::ParameterStore& parameters
 }
 
 Receiver::~Receiver() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    // A message that is half here is not waited for; answers still go out.
-    if (serving_ >= 0) ::shutdown(serving_, SHUT_RD);
-  }
-  changed_.notify_all();
+  gate_.end();
   const uint64_t one = 1;
   while (::write(stop_, &one, sizeof one) < 0 && errno == EINTR) {
   }
@@ -48,145 +65,183 @@ Receiver::~Receiver() {
   ::close(stop_);
 }
 
-bool Receiver::holds() const {
-  const std::lock_guard lock(mutex_);
-  return held_;
-}
-
-void Receiver::run_job(std::unique_lock<std::mutex>& lock) {
-  Job& job = *std::exchange(job_, nullptr);
-  job.begun = true;
-  lock.unlock();
-  try {
-    job.work();
-  } catch (...) {
-    job.error = std::current_exception();
-  }
-  lock.lock();
-  job.done = true;
-  changed_.notify_all();
-}
-
-std::optional<Receiver::Taken> Receiver::take_new(const std::function<bool()>& stop) {
-  constexpr std::chrono::milliseconds kSlice(50);
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    if (job_ != nullptr) run_job(lock);
-    if (!held_ || (stop && stop())) return std::exchange(taken_, {});
-    if (!broken_.empty() && !syncing_ && seconds_now() > broken_at_ + options_.deadline_seconds)
-      fail_resources(
-          "[weights] a sync ended in the middle ({}), so the weights are partly old and partly new, and no "
-          "others "
-          "came within {:.1f} s; start again, or send all of them in time",
-          broken_, options_.deadline_seconds);
-    changed_.wait_for(lock, kSlice, [&] { return job_ != nullptr || !held_; });
-  }
-}
-
-// An Error of the work is thrown here. An Error where there will be no more passes.
-void Receiver::between_passes(const std::function<void()>& work) {
-  Job job{work};
-  std::unique_lock lock(mutex_);
-  job_ = &job;
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return job.done || (stopping_ && !job.begun); });
-  if (!job.done) {
-    job_ = nullptr;
-    fail_resources("[weights] the receiver ended before it took the weights");
-  }
-  lock.unlock();
-  if (job.error) std::rethrow_exception(job.error);
-}
-
-std::string Receiver::what_stays() const {
-  const std::lock_guard lock(mutex_);
-  return broken_.empty() ? "the old weights stay"
-                         : "the weights are partly new and cannot be used until others have come whole";
-}
-
-// The sync that is under way ends here.
-void Receiver::abandon(const std::string& why) {
-  if (!sync_) return;
-  const std::lock_guard lock(mutex_);
-  if (sync_->is_direct()) {
-    if (sync_->weights->has_overwritten()) broken_ = why;
-    held_ = !broken_.empty();
-  }
-  broken_at_ = seconds_now();
-  syncing_ = false;
-  sync_.reset();
-  changed_.notify_all();
-}
-
-// False where the receiver ends. Ranks that are awaited in vain take their sync with them.
-bool Receiver::wait_for_sender() {
-  const double until = seconds_now() + options_.deadline_seconds;
-  for (;;) {
-    std::array<pollfd, 2> both{{{stop_, POLLIN, 0}, {listener_.socket(), POLLIN, 0}}};
-    const int milliseconds = sync_ ? static_cast<int>(std::max(0.0, (until - seconds_now()) * 1e3)) + 1 : -1;
-    const int ready = ::poll(both.data(), both.size(), milliseconds);
-    if (both[0].revents != 0) return false;
-    if (ready > 0) return true;
-    if (ready == 0 && sync_ && seconds_now() >= until) {
-      const std::string why =
-          fmt::format("[weights] version {}: {} of {} ranks sent their part, no other within {:.1f} s",
-                      sync_->version, sync_->finished.size(), sync_->ranks, options_.deadline_seconds);
-      abandon(why);
-      log_warning(fmt::format("{}; {}", why, what_stays()));
-    }
-  }
-}
+double Receiver::now() const { return seconds_now() - away_; }
 
 void Receiver::run() {
   leave_signals_to_others();
   leave_core();
   const ThreadLimit alone(1);  // the pool is for the passes
-  while (wait_for_sender()) {
-    const int socket = ::accept4(listener_.socket(), nullptr, nullptr, SOCK_CLOEXEC);
-    if (socket < 0) continue;
-    Connection connection(socket, "the sender", options_.deadline_seconds);
-    const auto set_serving = [&](int serving) {
-      const std::lock_guard lock(mutex_);
-      serving_ = serving;
-    };
-    set_serving(socket);
-    serve(connection);
-    set_serving(-1);
+  for (std::vector<pollfd> polled; wait(polled);) {
+    for (size_t i = 2; i < polled.size(); ++i)
+      if (polled[i].revents != 0) serve(*sessions_[i - 2]);
+    if (polled[1].revents != 0) accept_one();
+    expire();
+    remove_ended();
+  }
+  end_all();
+}
+
+// For the first that happens; false where the receiver ends. Sessions come behind two other descriptors.
+bool Receiver::wait(std::vector<pollfd>& polled) {
+  const double begin = now();
+  double until = begin + kLongest;
+  if (sync_) until = std::min(until, sync_->last_message + options_.deadline_seconds);
+  if (accepts_from_ > begin) until = std::min(until, accepts_from_);
+  polled = {{stop_, POLLIN, 0}, {accepts_from_ > begin ? -1 : listener_.socket(), POLLIN, 0}};
+  for (const auto& session : sessions_) {
+    const int events = session->out.is_empty() ? POLLIN : POLLOUT;
+    polled.push_back({session->socket.get(), static_cast<short>(events), 0});
+    until = std::min(until, session->since + options_.deadline_seconds);
+  }
+  if (::poll(polled.data(), polled.size(), milliseconds_of(until - begin)) < 0)
+    for (pollfd& each : polled) each.revents = 0;
+  return polled[0].revents == 0;
+}
+
+void Receiver::accept_one() {
+  if (std::ssize(sessions_) >= options_.most_connections && !make_room()) return;
+  const int socket = ::accept4(listener_.socket(), nullptr, nullptr, SOCK_CLOEXEC);
+  if (socket < 0) {
+    if (errno == EMFILE || errno == ENFILE)
+      make_room();  // for the next attempt
+    else if (errno != EINTR && errno != ECONNABORTED)
+      accepts_from_ = now() + kPause;
+    return;
+  }
+  Session& session = *sessions_.emplace_back(std::make_unique<Session>(socket, now()));
+  try {
+    check_same_user(socket, "the sender");
+  } catch (const Error& error) {
+    refuse(session, error);
   }
 }
 
-// Until the sender has closed the connection, or something went wrong.
-void Receiver::serve(Connection& connection) {
-  Session session;
-  try {
-    while (connection.waits_for_more(stop_)) {
-      Connection::Message message = connection.receive();
-      connection.send(answer(session, connection, message));
-    }
-    if (session.begun)
-      fail_resources("[weights] the sender closed the connection or died before it had finished");
-  } catch (const std::exception& error) {
-    refuse(connection, session, error);
+// Ends the connection that has been idle longest. False where all have begun a sync: then others wait.
+bool Receiver::make_room() {
+  Session* idle = nullptr;
+  for (const auto& session : sessions_)
+    if (!session->is_sending() && (idle == nullptr || session->since < idle->since)) idle = session.get();
+  if (idle == nullptr) {
+    accepts_from_ = now() + kPause;
+    return false;
   }
-  if (session.memory.type == DeviceType::kCpu) return;
+  const Error error(
+      fmt::format("[weights] the receiver has {} connections and no room for more; this one was idle longest",
+                  sessions_.size()),
+      ErrorKind::kResources);
+  refuse(*idle, error);
+  idle->out.clear();
+  remove_ended();
+  return true;
+}
+
+// What its socket is ready for.
+void Receiver::serve(Session& session) {
   try {
-    between_passes([&] { session.chunk.reset(); });
+    if (session.out.is_empty()) read(session);
+    flush(session);
+  } catch (const std::exception& error) {
+    refuse(session, error);
+  }
+}
+
+void Receiver::read(Session& session) {
+  std::optional<Json> reply;
+  if (session.begin) {
+    reply = begin_on_device(session);
+  } else {
+    const bool had_none = session.in.is_empty();
+    std::optional<Message> message =
+        session.in.read(session.socket.get(), session.greeted ? kLargestMessage : largest_hello_);
+    if (session.in.is_closed()) {
+      if (sync_ && session.sync == sync_)
+        fail_resources("[weights] the sender closed the connection or died before it had finished");
+      session.ends = true;
+    }
+    if (message || had_none != session.in.is_empty()) session.since = now();
+    if (message) reply = answer(session, std::move(*message));
+  }
+  if (!reply) return;
+  session.out.put(*reply);
+  session.since = now();
+}
+
+void Receiver::flush(Session& session) const {
+  if (session.out.is_empty()) return;
+  session.out.write(session.socket.get());
+  if (session.out.is_empty()) session.since = now();
+}
+
+// Whoever is late: senders, and ranks that are awaited in vain, which take their sync with them.
+void Receiver::expire() {
+  const double late = now() - options_.deadline_seconds;
+  const std::shared_ptr<Sync> pending = sync_ && sync_->last_message <= late ? sync_ : nullptr;
+  for (const auto& session : sessions_) {
+    if (session->since > late && (!pending || session->sync != pending)) continue;
+    refuse(*session, Error(why_late(*session, options_.deadline_seconds), ErrorKind::kResources));
+  }
+  if (!pending || sync_ != pending) return;
+  const std::string why =
+      fmt::format("[weights] version {}: {} of {} ranks sent their part, no other within {:.1f} s",
+                  pending->version, pending->finished, pending->ranks, options_.deadline_seconds);
+  abandon(why);
+  log_warning(fmt::format("{}; {}", why, gate_.what_stays()));
+}
+
+// A sync of several ranks survives one that was refused before it began. Who ends already does not hear it.
+void Receiver::refuse(Session& session, const std::exception& error) {
+  if (session.ends) return session.out.clear();
+  const auto* known = dynamic_cast<const Error*>(&error);
+  const ErrorKind kind = known != nullptr ? known->kind() : ErrorKind::kResources;
+  const std::shared_ptr<Sync> sync = std::exchange(session.sync, {});
+  const bool pending = sync && sync == sync_;
+  if (pending) abandon(error.what());
+  log_warning(fmt::format("{}{}; {}", error.what(),
+                          pending ? fmt::format(" (version {})", sync->version) : "", gate_.what_stays()));
+  session.ends = true;
+  session.begin.reset();
+  session.since = now();
+  try {
+    session.out.put(Json::Object{{"error", error.what()}, {"kind", static_cast<int>(kind)}});
+    session.out.write(session.socket.get());
+  } catch (const Error&) {
+    session.out.clear();  // it does not hear any more
+  }
+}
+
+void Receiver::remove_ended() {
+  const auto is_over = [](const auto& session) { return session->ends && session->out.is_empty(); };
+  const auto has_block = [&](const auto& session) {
+    return is_over(session) && session->chunk && session->memory.type != DeviceType::kCpu;
+  };
+  try {
+    if (std::any_of(sessions_.begin(), sessions_.end(), has_block))
+      between_passes([&] {
+        for (const auto& session : sessions_)
+          if (has_block(session)) session->chunk.reset();
+      });
   } catch (const Error&) {
     // There are no more passes beside which this would be.
   }
+  std::erase_if(sessions_, is_over);
 }
 
-// A sync of several ranks survives one that was refused before it began.
-void Receiver::refuse(Connection& connection, const Session& session, const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  const ErrorKind kind = known != nullptr ? known->kind() : ErrorKind::kResources;
-  const std::string version = session.begun && sync_ ? fmt::format(" (version {})", sync_->version) : "";
-  if (session.begun) abandon(error.what());
-  log_warning(fmt::format("{}{}; {}", error.what(), version, what_stays()));
-  try {
-    connection.send(Json::Object{{"error", error.what()}, {"kind", static_cast<int>(kind)}});
-  } catch (const Error&) {
-    // It does not hear any more.
+// Answers that are on their way still go out.
+void Receiver::end_all() {
+  for (const auto& session : sessions_)
+    if (!session->ends) refuse(*session, Error("[weights] the receiver has ended", ErrorKind::kResources));
+  const double until = seconds_now() + kLastAnswers;
+  for (remove_ended(); !sessions_.empty() && seconds_now() < until; remove_ended()) {
+    std::vector<pollfd> polled;
+    for (const auto& session : sessions_) polled.push_back({session->socket.get(), POLLOUT, 0});
+    ::poll(polled.data(), polled.size(), milliseconds_of(until - seconds_now()));
+    for (const auto& session : sessions_) {
+      try {
+        session->out.write(session->socket.get());
+      } catch (const Error&) {
+        session->out.clear();
+      }
+    }
   }
 }
 

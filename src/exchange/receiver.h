@@ -1,33 +1,33 @@
 #pragma once
-#include <condition_variable>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "exchange/adapters.h"
-#include "exchange/chunk.h"
 #include "exchange/connection.h"
-#include "exchange/incoming_weights.h"
+#include "exchange/pass_gate.h"
+#include "exchange/session.h"
+
+struct pollfd;
 
 namespace temper::exchange {
 
 struct ReceiverOptions {
-  double deadline_seconds = 60;  // for each message of a sender, and for the next rank of a trainer
+  double deadline_seconds = 60;  // for each message of a sender, and of a sync that has begun
   Loading loading = Loading::kStaged;
   AdapterShelf* adapters = nullptr;  // null: none are taken
   // Of the model: those of values that pass round by scales that come with the weights, and nothing before;
   // weights come as theirs have rounded them. Null: the model has none.
   layers::Quantizers* quantizers = nullptr;
+  int64_t most_connections = 1024;  // beyond them the one that is idle longest is closed
 };
 
 // Takes weights from senders of this machine (docs/weight_exchange.md), one sync at a time, on a thread of
-// its own. What must not run beside a pass runs in take_new(), on the thread of the passes: publishing, work
-// on a device, and with Loading::kDirect everything.
+// its own that waits for all connections at once. What must not run beside a pass runs in take_new(), on the
+// thread of the passes: publishing, work on a device, and with Loading::kDirect everything.
 //
 // With kStaged whatever goes wrong before all has come leaves the store as it was, bit for bit, and is a
 // warning here and an Error of the sender. With kDirect passes are held from the first sender's begin to the
@@ -44,84 +44,57 @@ class Receiver {
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
 
-  struct Taken {
-    int64_t version = 0;                 // as the sender named it
-    std::optional<std::string> adapter;  // the name of one; none: the model's weights
-    int64_t bytes = 0;                   // as they were sent
-    double seconds = 0;                  // since the sender began
-  };
+  using Taken = exchange::Taken;
   // Between two passes, from the thread that makes them: does what waits for it, and says what has come whole
   // (the sender's answer waits for this). While passes are held it returns when they may go on, or when
   // `stop` says so: no pass may be made then. An Error (kResources) where weights were left broken and none
   // came in their place within the deadline.
-  std::optional<Taken> take_new(const std::function<bool()>& stop = {});
+  std::optional<Taken> take_new(const std::function<bool()>& stop = {}) {
+    return gate_.take_new(stop, options_.deadline_seconds);
+  }
   // Whether passes are held.
-  bool holds() const;
+  bool holds() const { return gate_.holds(); }
 
  private:
-  // Of one connection.
-  struct Session {
-    bool greeted = false, begun = false;
-    Device memory = {};  // where chunks lie
-    int rank = 0;
-    std::unique_ptr<IncomingChunk> chunk;
-  };
-  // Of one sync, which may take a connection of each rank.
-  struct Sync {
-    std::optional<std::string> name;           // of an adapter; none: the model
-    std::unique_ptr<layers::Adapter> adapter;  // that comes
-    std::optional<IncomingWeights> weights;
-    int64_t version = 0;
-    int ranks = 1;
-    std::set<int> finished;
-    double begun = 0;
-    std::string names;
-    bool is_direct() const { return !name && weights->loading() == Loading::kDirect; }
-  };
-  // For the thread of the passes.
-  struct Job {
-    const std::function<void()>& work;
-    bool begun = false, done = false;
-    std::exception_ptr error = nullptr;
-  };
-
-  // receiver.cpp, all on the thread but run_job()
+  // receiver.cpp: connections; all of it is on the thread
   void run();
-  bool wait_for_sender();
-  void serve(Connection& connection);
-  void refuse(Connection& connection, const Session& session, const std::exception& error);
-  void abandon(const std::string& why);
-  std::string what_stays() const;
-  void between_passes(const std::function<void()>& work);
-  void run_job(std::unique_lock<std::mutex>& lock);
-  // receiver_messages.cpp: what is answered
-  Json answer(Session& session, Connection& connection, Connection::Message& message);
+  bool wait(std::vector<pollfd>& polled);
+  void accept_one();
+  bool make_room();
+  void serve(Session& session);
+  void read(Session& session);
+  void flush(Session& session) const;
+  void expire();
+  void refuse(Session& session, const std::exception& error);
+  void remove_ended();
+  void end_all();
+  // receiver_messages.cpp: what is answered, nothing where a message has another part
+  std::optional<Json> answer(Session& session, Message message);
   Json hello(Session& session, const Json& message) const;
-  Json begin(Session& session, Connection& connection, int file, const Json& message);
+  Json begin_on_device(Session& session);
+  Json begin(Session& session, const Json& message);
   void begin_sync(const Json& message, int64_t version, int ranks);
-  Json update(const Session& session, const Json& message);
+  void abandon(const std::string& why);
+  Json update(Session& session, const Json& message);
   void take_pieces(const Session& session, const Json& message);
   Json finish(Session& session);
   void publish();
   Json hashes(const Json& message);
   bool needs_turn(const Sync& sync) const;
+  void between_passes(const std::function<void()>& work);
+  // What deadlines are counted in: seconds, without those in which this thread waited for the passes.
+  double now() const;
 
   layers::ParameterStore& parameters_;
   const ReceiverOptions options_;
+  const int64_t largest_hello_;  // bytes
+  PassGate gate_;
   Listener listener_;
   int stop_ = -1;  // a descriptor that becomes readable
-  std::unique_ptr<Sync> sync_;
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  Job* job_ = nullptr;
-  std::optional<Taken> taken_;
-  bool held_ = false;     // passes
-  std::string broken_;    // why the store's weights cannot be used; empty: they can
-  double broken_at_ = 0;  // when the last attempt ended
-  bool syncing_ = false;
-  bool stopping_ = false;
-  int serving_ = -1;  // the socket of a sender
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::shared_ptr<Sync> sync_;  // that has begun and is not whole
+  double away_ = 0;             // seconds that now() leaves out
+  double accepts_from_ = 0;     // when the next connection is taken
   std::thread thread_;
 };
 

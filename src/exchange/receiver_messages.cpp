@@ -1,10 +1,9 @@
 // What a receiver answers to each message (docs/weight_exchange.md).
-#include <unistd.h>
-
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/process.h"
 #include "device/transfer.h"
 #include "exchange/fingerprint.h"
@@ -15,6 +14,7 @@ namespace temper::exchange {
 namespace {
 
 constexpr size_t kNamed = 10;
+constexpr double kBlockSeconds = 1;  // for all of a block, once some of it is here
 
 int64_t number_in(const Json& message, std::string_view key, int64_t least, int64_t most) {
   const int64_t number = message.at(key).as_int();
@@ -44,24 +44,40 @@ Tensor tensor_of(const Json& piece, const IncomingChunk& chunk, int64_t bytes) {
 
 }  // namespace
 
-Json Receiver::answer(Session& session, Connection& connection, Connection::Message& message) {
-  const int file = std::exchange(message.file, -1);
+std::optional<Json> Receiver::answer(Session& session, Message message) {
   const std::string& type = message.json.at("type").as_string();
-  if (type != "begin" && file >= 0) ::close(file);
   if (type == "hello") return hello(session, message.json);
-  if (!session.greeted) {
-    if (type == "begin" && file >= 0) ::close(file);
-    fail("[weights] '{}' came before hello", type);
+  if (!session.greeted) fail("[weights] '{}' came before hello", type);
+  if (session.sync && !session.sync->ended.empty()) throw Error(session.sync->ended, ErrorKind::kResources);
+  if (type == "begin" && session.memory.type != DeviceType::kCpu) {
+    session.begin = std::move(message.json);
+    return {};
   }
-  if (type == "begin") return begin(session, connection, file, message.json);
+  if (type == "begin") {
+    if (message.file.get() < 0) fail("[weights] begin came without shared memory");
+    session.chunk =
+        std::make_unique<IncomingChunk>(std::move(message.file), message.json.at("chunk_bytes").as_int());
+    return begin(session, message.json);
+  }
   if (type == "hashes") return hashes(message.json);
   if (type != "update" && type != "finish")
     fail("[weights] '{}' is no message; expected hello, begin, update, finish or hashes", type);
-  if (!session.begun) fail("[weights] '{}' came before begin", type);
+  if (!session.sync) fail("[weights] '{}' came before begin", type);
   return type == "update" ? update(session, message.json) : finish(session);
 }
 
+// Time that passes take is nobody's delay.
+void Receiver::between_passes(const std::function<void()>& work) {
+  struct Away {
+    double& seconds;
+    const double begin = seconds_now();
+    ~Away() { seconds += seconds_now() - begin; }
+  } const away{away_};
+  gate_.between_passes(work);
+}
+
 Json Receiver::hello(Session& session, const Json& message) const {
+  if (session.greeted) fail("[weights] a second hello came");
   if (const int64_t protocol = message.at("protocol").as_int(); protocol != kProtocol)
     fail("[weights] the sender speaks protocol {}, the receiver {}; use the same program on both sides",
          protocol, kProtocol);
@@ -95,25 +111,22 @@ Json Receiver::hello(Session& session, const Json& message) const {
                       {"loading", options_.loading == Loading::kDirect ? "direct" : "staged"}};
 }
 
-Json Receiver::begin(Session& session, Connection& connection, int file, const Json& message) {
-  if (session.memory.type == DeviceType::kCpu) {
-    if (file < 0) fail("[weights] begin came without shared memory");
-    session.chunk = std::make_unique<IncomingChunk>(file, message.at("chunk_bytes").as_int());
-  } else {
-    if (file >= 0) ::close(file);
-    const device::SharedBlock block = device::receive_block(connection.socket(), options_.deadline_seconds);
-    between_passes([&] { session.chunk = std::make_unique<IncomingChunk>(session.memory, block); });
-  }
-  if (session.begun) fail("[weights] a second begin came before finish");
+Json Receiver::begin_on_device(Session& session) {
+  const Json message = *std::exchange(session.begin, {});
+  const device::SharedBlock block = device::receive_block(session.socket.get(), kBlockSeconds);
+  between_passes([&] { session.chunk = std::make_unique<IncomingChunk>(session.memory, block); });
+  return begin(session, message);
+}
+
+Json Receiver::begin(Session& session, const Json& message) {
+  if (session.sync) fail("[weights] a second begin came before finish");
   const int64_t version = number_in(message, "version", 0, INT64_MAX);
   const int ranks = static_cast<int>(number_in(message, "ranks", 1, 1 << 20)),
             rank = static_cast<int>(number_in(message, "rank", 0, ranks - 1));
-  if (sync_ && (sync_->version != version || sync_->ranks != ranks))
+  if (sync_ && version < sync_->version)
     fail("[weights] version {} of {} ranks began, but version {} waits for {} of {} ranks", version, ranks,
-         sync_->version, sync_->ranks - std::ssize(sync_->finished), sync_->ranks);
-  if (sync_ && sync_->finished.contains(rank))
-    fail("[weights] rank {} began again, but has sent its part of version {}", rank, version);
-  if (!sync_) begin_sync(message, version, ranks);
+         sync_->version, sync_->ranks - sync_->finished, sync_->ranks);
+  if (!sync_ || sync_->is_replaced_by(version, ranks, rank)) begin_sync(message, version, ranks);
   if (message.at("names").as_string() != sync_->names)
     fail("[weights] rank {} sends {} names, ranks before it sent {} ones", rank,
          message.at("names").as_string(), sync_->names);
@@ -122,19 +135,22 @@ Json Receiver::begin(Session& session, Connection& connection, int file, const J
       name != sync_->name.value_or(""))
     fail("[weights] rank {} sends '{}', ranks before it sent '{}' (an adapter's name, or the model)", rank,
          name, sync_->name.value_or(""));
-  session.begun = true;
-  session.rank = rank;
+  sync_->begun.insert(rank);
+  sync_->last_message = now();
+  session.sync = sync_;
   return Json::Object{};
 }
 
+// In place of one that waits for ranks.
 void Receiver::begin_sync(const Json& message, int64_t version, int ranks) {
-  auto sync = std::make_unique<Sync>();
+  auto sync = std::make_shared<Sync>();
   const Names names = names_in(message);
   sync->version = version;
   sync->ranks = ranks;
-  sync->begun = seconds_now();
+  sync->began_at = seconds_now();
   sync->names = message.at("names").as_string();
   const Json* adapter = message.find("adapter");
+  sync->direct = adapter == nullptr && options_.loading == Loading::kDirect;
   const auto make = [&] {
     if (adapter == nullptr) {
       sync->weights.emplace(parameters_, names, options_.loading, options_.quantizers);
@@ -148,34 +164,45 @@ void Receiver::begin_sync(const Json& message, int64_t version, int ranks) {
     if (old != nullptr && !is_alike(*old, *sync->adapter))
       fail(
           "[weights] adapter '{}' here has other targets, ranks or scales than the one that is sent; give "
-          "one of them "
-          "another name",
+          "one of them another name",
           note.name);
     sync->weights.emplace(sync->adapter->parameters(), names, Loading::kDirect);
   };
-  // Passes are held from here on.
-  const bool direct = adapter == nullptr && options_.loading == Loading::kDirect;
-  const auto make_and_hold = [&] {
+  const auto replace = [&] {
     make();
-    const std::lock_guard lock(mutex_);
-    held_ = held_ || direct;
-    syncing_ = true;
+    if (sync_) {
+      const std::shared_ptr<const Sync> old = sync_;
+      abandon(version == old->version ? "it began again" : fmt::format("version {} began", version));
+      log_warning(fmt::format("{}; {}", old->ended, gate_.what_stays()));
+    }
+    gate_.begin_sync(sync->direct);  // passes are held from here on, where they have to be
   };
-  direct || adapter != nullptr ? between_passes(make_and_hold) : make_and_hold();
+  sync->direct || adapter != nullptr ? between_passes(replace) : replace();
   sync_ = std::move(sync);
+}
+
+// The sync that is under way ends here. Ranks that have begun it hear so with their next message.
+void Receiver::abandon(const std::string& why) {
+  Sync& sync = *sync_;
+  sync.ended = fmt::format("[weights] version {} ended before all of it had come: {}", sync.version, why);
+  gate_.abandon_sync(sync.direct && sync.weights->has_overwritten() ? why : "");
+  sync.weights.reset();
+  sync.adapter.reset();
+  sync_.reset();
 }
 
 // A device's work is the passes', whose stream it shares; so is memory that passes read.
 bool Receiver::needs_turn(const Sync& sync) const {
-  return sync.is_direct() || parameters_.device().type != DeviceType::kCpu;
+  return sync.direct || parameters_.device().type != DeviceType::kCpu;
 }
 
-Json Receiver::update(const Session& session, const Json& message) {
+Json Receiver::update(Session& session, const Json& message) {
   const auto take = [&] {
     take_pieces(session, message);
     synchronize(parameters_.device());  // the sender fills the chunk again
   };
   needs_turn(*sync_) ? between_passes(take) : take();
+  sync_->last_message = now();
   return Json::Object{};
 }
 
@@ -204,8 +231,7 @@ Json Receiver::finish(Session& session) {
   for (const std::string& name : unknown)
     if (names.size() < kNamed) names.emplace_back(name);
   Json::Object reply{{"num_unknown", std::ssize(unknown)}, {"unknown", std::move(names)}};
-  sync_->finished.insert(session.rank);
-  const bool last = std::ssize(sync_->finished) == sync_->ranks;
+  const bool last = sync_->finished + 1 == sync_->ranks;
   if (last) {
     sync_->weights->check_whole();
     between_passes([&] {
@@ -213,10 +239,12 @@ Json Receiver::finish(Session& session) {
       publish();
     });
     sync_.reset();
-  } else if (session.memory.type != DeviceType::kCpu) {
-    between_passes([&] { session.chunk.reset(); });
+  } else {
+    if (session.memory.type != DeviceType::kCpu) between_passes([&] { session.chunk.reset(); });
+    ++sync_->finished;
+    sync_->last_message = now();
   }
-  session.begun = false;
+  session.sync.reset();
   reply.emplace_back("published", last);
   return reply;
 }
@@ -234,11 +262,8 @@ void Receiver::publish() {
     sync.weights->publish();
     options_.adapters->install(*sync.name, std::move(sync.adapter));
   }
-  const std::lock_guard lock(mutex_);
-  taken_ = Taken{sync.version, sync.name, sync.weights->bytes_taken(), seconds_now() - sync.begun};
-  if (sync.is_direct()) broken_.clear();
-  held_ = !broken_.empty();
-  syncing_ = false;
+  gate_.publish_sync({sync.version, sync.name, sync.weights->bytes_taken(), seconds_now() - sync.began_at},
+                     sync.direct);
 }
 
 Json Receiver::hashes(const Json& message) {

@@ -3,51 +3,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
-#include "base/process.h"
-#include "exchange/exchange_fixture.h"
+#include "exchange/raw_sender.h"
 
 namespace temper::exchange {
 namespace {
-
-// A sender by hand, for messages that ours does not send.
-class RawSender {
- public:
-  RawSender(const std::string& socket, const WeightTable& table)
-      : connection_(connect_to(socket), "the receiver", 20), chunk_(4096) {
-    ask(hello(table));
-  }
-  static Json hello(const WeightTable& table) {
-    return Json::Object{{"type", "hello"}, {"protocol", kProtocol}, {"boot", this_process().boot},
-                        {"memory", "cpu"}, {"memory_of", ""},       {"model", fingerprint_of(table)}};
-  }
-  static Json begin_message(int64_t bytes = 4096) {
-    return Json::Object{{"type", "begin"}, {"version", 1}, {"names", "packed"},
-                        {"rank", 0},       {"ranks", 1},   {"chunk_bytes", bytes}};
-  }
-  void begin(int64_t bytes = 4096) { ask(begin_message(bytes), chunk_.file()); }
-  void ask(const Json& message, int file = -1) {
-    connection_.send(message, file);
-    const Json answer = connection_.receive().json;
-    if (const Json* error = answer.find("error")) throw Error(error->as_string());
-  }
-  Json update(const std::string& name, const std::string& elements, int64_t count,
-              const std::string& dtype = "float32", int64_t at = 0) {
-    Hasher hasher;
-    hasher.update(chunk_.data(), 4096);
-    return Json::Object{
-        {"type", "update"},
-        {"bytes", 4096},
-        {"hash", hasher.digest()},
-        {"pieces",
-         Json::Array{Json::Object{
-             {"name", name}, {"dtype", dtype}, {"at", at}, {"count", count}, {"elements", elements}}}}};
-  }
-
- private:
-  Connection connection_;
-  SharedMemory chunk_;
-};
 
 TEST_F(Exchange, EveryErrorLeavesTheOldWeights) {
   const std::string norm = "norm.weight", all = R"({"shape":[32],"runs":[[0,32]]})";
@@ -58,6 +17,7 @@ TEST_F(Exchange, EveryErrorLeavesTheOldWeights) {
          s.ask(Json::Object{{"type", "finish"}});
        },
        "'finish' came before begin"},
+      {[&](RawSender& s) { s.ask(hello_message(table())); }, "a second hello came"},
       {[&](RawSender& s) { s.begin(), s.begin(); }, "a second begin came before finish"},
       {[&](RawSender& s) {
          s.begin(), s.ask(Json::Object{{"type", "finish"}});
@@ -67,8 +27,8 @@ TEST_F(Exchange, EveryErrorLeavesTheOldWeights) {
          s.begin(), s.ask(Json::Object{{"type", "ende"}});
        },
        "'ende' is no message"},
-      {[&](RawSender& s) { s.begin(8192); }, "expected 8.00 KiB that cannot shrink"},
-      {[&](RawSender& s) { s.ask(RawSender::begin_message()); }, "begin came without shared memory"},
+      {[&](RawSender& s) { s.begin(1, 8192); }, "expected 8.00 KiB that cannot shrink"},
+      {[&](RawSender& s) { s.ask(s.begin_message()); }, "begin came without shared memory"},
       {[&](RawSender& s) {
          s.begin();
          Json update = s.update(norm, all, 32);
@@ -138,8 +98,10 @@ TEST_F(Exchange, MemoryThatIsNotSealedIsRefused) {
   begin();
   const int opened = ::memfd_create("not sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(::ftruncate(opened, 4096), 0);
-  const std::string error =
-      beside([&] { RawSender(socket(), table()).ask(RawSender::begin_message(), opened); });
+  const std::string error = beside([&] {
+    RawSender sender(socket(), table());
+    sender.ask(sender.begin_message(), opened);
+  });
   ::close(opened);
   expect_old(error, "is not sealed, expected 4.00 KiB that cannot shrink");
 }
@@ -176,7 +138,7 @@ TEST_F(Exchange, AReceiverThatTakesNothingOrEndsIsAnErrorOfTheSender) {
   expect_has(waiting.get(), "ended before it took the weights");
   EXPECT_EQ(old_, hashes_of(store()));
   begin();
-  const Connection half(connect_to(socket()), "the receiver", 20);
+  const Connection half(connect_to(socket(), 20), "the receiver", 20);
   ASSERT_EQ(::write(half.socket(), "abc", 3), 3);  // of a message that does not end
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const double before = seconds_now();
@@ -192,8 +154,8 @@ TEST_F(Exchange, AnotherModelProtocolOrMachineIsRefused) {
              "the sender's model has other names, shapes or dtypes");
   const auto greet = [&](const char* key, Json value) {
     return beside([&] {
-      Connection connection(connect_to(socket()), "the receiver", 20);
-      Json hello = RawSender::hello(table());
+      Connection connection(connect_to(socket(), 20), "the receiver", 20);
+      Json hello = hello_message(table());
       hello.set(key, std::move(value));
       connection.send(hello);
       const Json answer = connection.receive().json;
@@ -204,25 +166,6 @@ TEST_F(Exchange, AnotherModelProtocolOrMachineIsRefused) {
   expect_has(greet("boot", "zz"), "another machine (boot zz");
   expect_has(greet("memory", "tape"), "lie in memory of 'tape'");
   EXPECT_EQ(greet("memory", "cpu"), "");
-}
-
-TEST_F(Exchange, ARankThatDoesNotComeLeavesTheOldWeights) {
-  begin("qwen3", DType::kF32, 0.3);
-  const std::string error = beside([&] {
-    const auto part = [&](int64_t version, int rank, bool whole) {
-      Sender sender(socket(), table(), {.rank = rank, .ranks = 2});
-      sender.begin(version);
-      if (whole) send_folder(sender, *folder_, table(), Names::kPacked);
-      sender.finish();
-    };
-    part(4, 1, true);
-    expect_has(failure_of([&] { part(5, 0, false); }), "version 4 waits for 1 of 2 ranks");
-    expect_has(failure_of([&] { part(4, 1, false); }), "rank 1 began again");
-    std::this_thread::sleep_for(std::chrono::milliseconds(700));
-    part(4, 0, false);  // begins another one, of which rank 1 does not come
-    std::this_thread::sleep_for(std::chrono::milliseconds(700));
-  });
-  expect_old(error, "");
 }
 
 TEST_F(Exchange, OnlyOneListensAndOnlyAtASocket) {

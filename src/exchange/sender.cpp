@@ -24,8 +24,10 @@ int64_t checked_chunk(const SendOptions& options) {
 }  // namespace
 
 Sender::Sender(const std::string& socket, const WeightTable& table, const SendOptions& options)
-    : options_(options), connection_(connect_to(socket), "the receiver", options.deadline_seconds) {
+    : options_(options),
+      connection_(connect_to(socket, options.deadline_seconds), "the receiver", options.deadline_seconds) {
   checked_chunk(options);
+  check_same_user(connection_.socket(), "the receiver");
   const Json answer = ask(Json::Object{{"type", "hello"},
                                        {"protocol", kProtocol},
                                        {"boot", this_process().boot},
@@ -47,7 +49,7 @@ Json Sender::ask(const Json& message, const OutgoingChunk* chunk) {
     if (failed_) throw;
     failed_ = true;
   }
-  Connection::Message answer = connection_.receive();
+  Message answer = connection_.receive();
   if (const Json* error = answer.json.find("error"))
     throw Error(error->as_string(), static_cast<ErrorKind>(answer.json.at("kind").as_int()));
   return std::move(answer.json);

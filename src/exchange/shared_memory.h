@@ -2,6 +2,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/sharing.h"
+
 namespace temper::exchange {
 
 // Memory of the CPU that two processes map. It has no name in any folder: the other process gets its file
@@ -11,21 +13,20 @@ class SharedMemory {
  public:
   // New memory. An Error (kResources) where the system has none.
   explicit SharedMemory(int64_t bytes);
-  // Another process's, read only; the descriptor is taken over. An Error where it is not sealed or has not
-  // that many bytes.
-  SharedMemory(int file, int64_t bytes);
+  // Another process's, read only. An Error where it is not sealed or has not that many bytes.
+  SharedMemory(device::Descriptor file, int64_t bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  int file() const { return file_; }
+  int file() const { return file_.get(); }
 
  private:
   void map(int protection);
 
-  int file_ = -1;
+  device::Descriptor file_;
   int64_t bytes_ = 0;
   std::byte* data_ = nullptr;
 };

@@ -108,8 +108,7 @@ TEST_F(Weights, CheckSyncNamesWhatDiffers) {
   auto sending = std::async(std::launch::async, [&] { return run(send("model", "--check-sync")); });
   exchange::Connection connection(::accept(listener.socket(), nullptr, nullptr), "the sender", 20);
   for (std::string type; type != "hashes";) {
-    const exchange::Connection::Message message = connection.receive();
-    if (message.file >= 0) ::close(message.file);
+    const exchange::Message message = connection.receive();
     type = message.json.at("type").as_string();
     Json answer(Json::Object{});
     if (type == "hello") answer = Json::Object{{"process", "the receiver's"}};

@@ -109,7 +109,7 @@ void add_weights_send(Program& program) {
     options.option("--deadline", arguments->deadline_seconds, "Seconds to wait for an answer. Omitted: 60.");
     options.flag("--check-sync", arguments->check_sync,
                  "Compare hashes of all weights; 1 where some differ.");
-    options.example("temper weights send runs/law/model --to /tmp/weights.sock");
+    options.example("temper weights send runs/law/model --to $XDG_RUNTIME_DIR/weights.sock");
     return [arguments] { return send(*arguments); };
   });
 }

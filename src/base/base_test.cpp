@@ -187,6 +187,15 @@ TEST(Text, NearestNameFindsTyposOnly) {
   EXPECT_EQ(nearest_name("xyz", {"learning_rate", "epochs"}), "");
 }
 
+TEST(Text, NearestNameOfAnEndlessNameIsNone) {
+  EXPECT_EQ(nearest_name(std::string(1 << 20, 'a'), {std::string(1 << 20, 'a') + "b", "b"}), "");
+}
+
+TEST(Text, LongListsAreCounted) {
+  EXPECT_EQ(list_some({"a", "b"}), "a, b");
+  EXPECT_EQ(list_some({"a", "b", "c", "d"}, "; ", 2), "a; b and 2 more");
+}
+
 TEST(Text, FormatsQuantities) {
   EXPECT_EQ(format_bytes(12), "12 B");
   EXPECT_EQ(format_bytes(3 << 29), "1.50 GiB");

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -18,17 +17,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/open_input.h"
 #include "base/process.h"
+#include "base/text.h"
 
 namespace temper {
 namespace {
-
-[[noreturn]] void fail_system(std::string_view action, const std::string& path, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG || error == ENOMEM;
-  throw Error(fmt::format("[{}] cannot {}: {}{}", path, action, std::strerror(error),
-                          full ? "; free some space or choose another folder" : ""),
-              full ? ErrorKind::kResources : ErrorKind::kInput);
-}
 
 void sync_path(const std::string& path, int flags) {
   const int file = ::open(path.c_str(), flags | O_CLOEXEC);
@@ -101,18 +95,40 @@ int64_t free_disk_bytes(const std::string& path) {
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
-std::string read_file(const std::string& path) {
-  if (is_directory(path)) fail("[{}] is a folder, expected a file", path);
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) fail_system("open", path, errno);
+namespace {
+
+// Of files whose size is known, and of those of /proc, which have none.
+std::string read_opened(int file, const std::string& path, int64_t most) {
+  const auto refuse = [&](int64_t size) {
+    ::close(file);
+    fail("[{}] has {}{}, and at most {} are read here; is it the right file?", path,
+         size > most ? "" : "more than ", format_bytes(size), format_bytes(most));
+  };
+  struct stat info {};
+  const int64_t size = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode) ? info.st_size : 0;
+  if (size > most) refuse(size);
   std::string text;
+  text.reserve(static_cast<size_t>(size));
   char buffer[1 << 16];
   ssize_t got = 0;
-  while ((got = ::read(file, buffer, sizeof buffer)) > 0) text.append(buffer, static_cast<size_t>(got));
+  while ((got = ::read(file, buffer, sizeof buffer)) > 0 || (got < 0 && errno == EINTR)) {
+    if (got > 0) text.append(buffer, static_cast<size_t>(got));
+    if (static_cast<int64_t>(text.size()) > most) refuse(most);
+  }
   const int error = errno;
   ::close(file);
   if (got < 0) fail_system("read", path, error);
   return text;
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path, int64_t most) {
+  return read_opened(open_input(path, InputKind::kFile), path, most);
+}
+
+std::string read_stream(const std::string& path, int64_t most) {
+  return read_opened(open_input(path, InputKind::kStream), path, most);
 }
 
 namespace {
@@ -185,46 +201,13 @@ void FileWriter::close() {
 
 namespace {
 
-rlim_t files_allowed() {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
-}
-
-// Data sets have thousands of files, shells allow 1024 at once unless a process asks for what it may have.
-// Whether there may be more than there were before; another thread may have asked in the meantime.
-bool allow_more_files(rlim_t before) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
-  if (limit.rlim_cur > before) return true;
-  if (limit.rlim_cur >= limit.rlim_max) return false;
-  limit.rlim_cur = limit.rlim_max;
-  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
-// Sets errno where it returns -1.
-int open_for_reading(const std::string& path) {
-  const auto open = [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); };
-  const rlim_t allowed = files_allowed();
-  int file = open();
-  if (file < 0 && errno == EMFILE) {
-    file = allow_more_files(allowed) ? open() : -1;
-    if (file < 0) errno = EMFILE;
-  }
-  return file;
-}
-
 int64_t modified_at(const struct stat& info) {
   return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
 }  // namespace
 
-MappedFile::MappedFile(const std::string& path) : path_(path) {
-  if (is_directory(path)) fail("[{}] is a folder, expected a file", path);
-  if (struct stat named{}; ::stat(path.c_str(), &named) == 0 && S_ISFIFO(named.st_mode))
-    fail("[{}] is a pipe, expected a file, which can be read more than once", path);
-  file_ = open_for_reading(path);
-  if (file_ < 0) fail_system("open", path, errno);
+MappedFile::MappedFile(const std::string& path) : path_(path), file_(open_input(path, InputKind::kFile)) {
   const auto give_up = [&](const char* what) {
     const int error = errno;
     ::close(file_);

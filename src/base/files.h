@@ -20,7 +20,14 @@ void rename_path(const std::string& from, const std::string& to);
 int64_t file_size(const std::string& path);
 int64_t free_disk_bytes(const std::string& path);  // of the file system that holds path or its nearest parent
 
-std::string read_file(const std::string& path);
+// What a configuration, a template or a prompt may have, in bytes.
+inline constexpr int64_t kLongestText = int64_t{256} << 20;
+
+// The whole of a regular file; folders, pipes and devices are Errors (base/open_input.h), and so is more than
+// `most` bytes.
+std::string read_file(const std::string& path, int64_t most = INT64_MAX);
+// The same, also of a pipe that a shell made (/dev/stdin) and of a terminal, which are read once.
+std::string read_stream(const std::string& path, int64_t most = kLongestText);
 
 // Writes to a temporary name of its own beside `path`, syncs, renames: readers see the old file or the new
 // one, and of several writers the last wins. Nothing is left behind when it fails; what a killed process left
@@ -45,8 +52,8 @@ class FileWriter {
   int file_ = -1;
 };
 
-// A whole file mapped read-only. Where another program cuts it short, reading what is gone ends the process
-// (base/file_signals.h): ask for check_unchanged() before reading what lay there long.
+// A whole regular file mapped read-only. Where another program cuts it short, reading what is gone ends the
+// process (base/file_signals.h): ask for check_unchanged() before reading what lay there long.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);

@@ -31,7 +31,7 @@ class Json {
   // Strict RFC 8259: no duplicate keys, no trailing text, valid UTF-8, at most 512 levels deep. Errors name
   // `where`, the line and the column.
   static Json parse(std::string_view text, std::string_view where);
-  static Json parse_file(const std::string& path);
+  static Json parse_file(const std::string& path);  // of at most kLongestText bytes (base/files.h)
 
   // One line when indent < 0. Floats are printed as Python does (1e-06, 1000000.0); with ascii_only,
   // everything outside ASCII is escaped as \uXXXX.

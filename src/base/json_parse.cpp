@@ -16,6 +16,7 @@ namespace {
 constexpr int kMaxDepth = 512;
 // The keys of small objects are compared with each other; those of larger ones by their hashes.
 constexpr size_t kSmallObject = 16;
+constexpr size_t kLongString = size_t{1} << 20;  // bytes
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -53,6 +54,7 @@ class Parser {
   [[noreturn]] void refuse_text() const {
     if (at_ == text_.size()) refuse("the text ends early, a value was expected here");
     const std::string_view found = quoted_text();
+    if (found.empty()) refuse("the text is not UTF-8; write the file as UTF-8, or download it again");
     for (const std::string_view name : {"NaN", "nan", "Infinity", "inf"})
       if (found == name)
         refuse(fmt::format("{} is not a number in JSON; write null, or a finite number", found));
@@ -178,8 +180,18 @@ class Parser {
       out += run;
       if (take('"')) return out;
       if (at_ == text_.size()) refuse("a string does not end");
+      if (out.size() >= kLongString && out.capacity() < out.size() + kLongString)
+        out.reserve(out.size() + bytes_to_quote());
       escape(out);
     }
+  }
+
+  // As many as the rest of a string can have: escapes are longer than what they mean. To grow a long string
+  // by and by would copy it, and take half of its memory again.
+  size_t bytes_to_quote() const {
+    size_t end = at_;
+    while (end < text_.size() && text_[end] != '"') end += text_[end] == '\\' ? 2 : 1;
+    return std::min(end, text_.size()) - at_;
   }
 
   void escape(std::string& out) {
@@ -256,6 +268,12 @@ class Parser {
 
 Json Json::parse(std::string_view text, std::string_view where) { return Parser(text, where).run(); }
 
-Json Json::parse_file(const std::string& path) { return parse(read_file(path), path); }
+Json Json::parse_file(const std::string& path) {
+  const std::string text = read_file(path, kLongestText);
+  if (text.starts_with("version https://git-lfs"))
+    fail("[{}] is a Git LFS pointer, expected the file itself; run `git lfs pull` in its folder", path);
+  if (text.empty()) fail("[{}] is empty, expected JSON; download or write it again", path);
+  return parse(text, path);
+}
 
 }  // namespace temper

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/files.h"
 
 namespace temper {
 namespace {
@@ -34,12 +37,44 @@ TEST(Json, FormatsFloatsAsPython) {
   EXPECT_EQ(format_double(-0.1), "-0.1");
 }
 
+// Growing by halves it would take more than half as much again.
+TEST(Json, ALongStringWithEscapesTakesItsOwnSize) {
+  std::string text = "\"";
+  while (text.size() < (size_t{9} << 20)) text += "some words in a line\\n";
+  const Json parsed = Json::parse(text + "\"", "t");
+  const std::string& value = parsed.as_string();
+  EXPECT_EQ(std::count(value.begin(), value.end(), '\n'), std::count(text.begin(), text.end(), '\\'));
+  EXPECT_LT(value.capacity(), text.size() + 1000);
+  EXPECT_NE(parse_error(text).find("a string does not end"), std::string::npos);
+}
+
 TEST(Json, RefusesDuplicateKeysInSmallAndLargeObjects) {
   EXPECT_NE(parse_error(R"({"a": 1, "a": 2})").find("'a' occurs twice"), std::string::npos);
   std::string large = "{";
   for (int i = 0; i < 100; ++i) large += "\"k" + std::to_string(i) + "\": 0, ";
   EXPECT_NE(parse_error(large + "\"k50\": 1}").find("'k50' occurs twice"), std::string::npos);
   EXPECT_EQ(parse_error(large + "\"k100\": 1}"), "");
+}
+
+TEST(Json, FilesThatAreNoneSayWhatToDo) {
+  const TemporaryDirectory folder;
+  const auto error = [&](std::string_view text) -> std::string {
+    write_file(folder / "config.json", text);
+    try {
+      Json::parse_file(folder / "config.json");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string file = "[" + (folder / "config.json");
+  EXPECT_EQ(error(""), file + "] is empty, expected JSON; download or write it again");
+  EXPECT_EQ(error("version https://git-lfs.github.com/spec/v1\noid sha256:1\n"),
+            file + "] is a Git LFS pointer, expected the file itself; run `git lfs pull` in its folder");
+  EXPECT_EQ(
+      error("\xff\xfe{"),
+      file + ":1:1] not valid JSON: the text is not UTF-8; write the file as UTF-8, or download it again");
+  EXPECT_EQ(error("{}"), "no error");
 }
 
 TEST(Json, NamesLineAndColumn) {

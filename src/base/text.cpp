@@ -10,6 +10,8 @@
 namespace temper {
 namespace {
 
+constexpr size_t kLongestName = 1000;  // that is compared with others, letter by letter
+
 // Optimal string alignment distance.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
@@ -40,7 +42,10 @@ size_t ascii_prefix(std::string_view text) {
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates, size_t limit) {
   std::string best;
   size_t best_distance = std::min(limit, std::max<size_t>(2, name.size() / 2)) + 1;
+  if (name.size() > kLongestName) return best;
   for (const std::string& candidate : candidates) {
+    const auto [shorter, longer] = std::minmax(name.size(), candidate.size());
+    if (longer - shorter >= best_distance) continue;  // as many letters differ at least
     const size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {
       best = candidate;
@@ -57,6 +62,12 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
     out += part;
   }
   return out;
+}
+
+std::string list_some(const std::vector<std::string>& parts, std::string_view separator, size_t limit) {
+  if (parts.size() <= limit) return join(parts, separator);
+  const std::vector<std::string> first(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(limit));
+  return fmt::format("{} and {} more", join(first, separator), parts.size() - limit);
 }
 
 std::string format_bytes(int64_t bytes) {

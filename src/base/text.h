@@ -12,6 +12,9 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
                          size_t limit = SIZE_MAX);
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator = ", ");
+// At most `limit` of the parts, then a count: "a, b and 3 more". For lists that come from others.
+std::string list_some(const std::vector<std::string>& parts, std::string_view separator = ", ",
+                      size_t limit = 10);
 std::string format_bytes(int64_t bytes);      // "1.50 GiB", "12 B"
 std::string format_duration(double seconds);  // "1h 02m", "3m 07s", "4.2s"
 

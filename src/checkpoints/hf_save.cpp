@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -214,7 +215,7 @@ void copy_beside(const StagedFolder& folder, const std::string& original, Refere
   for (const std::string& name : list_directory(original)) {
     const std::string from = join_path(original, name);
     if (std::ranges::find(kOtherTokenizerFiles, name) != std::end(kOtherTokenizerFiles) ||
-        (is_of_license(name) && !is_directory(from) && file_size(from) <= kMostBytes))
+        (is_of_license(name) && std::filesystem::is_regular_file(from) && file_size(from) <= kMostBytes))
       copy_file(folder, from, references);
   }
 }

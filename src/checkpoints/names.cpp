@@ -42,10 +42,4 @@ std::string nearest_tensor(std::string_view name, const std::vector<std::string>
   return best.empty() ? nearest_name(shown, others) : best;
 }
 
-std::string list_some(const std::vector<std::string>& parts, std::string_view separator, size_t limit) {
-  if (parts.size() <= limit) return join(parts, separator);
-  const std::vector<std::string> first(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(limit));
-  return fmt::format("{} and {} more", join(first, separator), parts.size() - limit);
-}
-
 }  // namespace temper::checkpoints

@@ -3,6 +3,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.h"
+
 // How errors speak of names, and which names may become files.
 namespace temper::checkpoints {
 
@@ -13,8 +15,6 @@ bool is_plain_name(std::string_view name);
 // and the search is bounded, so that a hundred thousand candidates do not delay the error.
 std::string nearest_tensor(std::string_view name, const std::vector<std::string>& candidates);
 
-// At most `limit` of the parts, then a count: "a, b and 3 more".
-std::string list_some(const std::vector<std::string>& parts, std::string_view separator = ", ",
-                      size_t limit = 10);
+using temper::list_some;
 
 }  // namespace temper::checkpoints

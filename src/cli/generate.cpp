@@ -32,7 +32,7 @@ std::string given_prompt(const GenerateArguments& arguments) {
   if (arguments.prompt && !arguments.prompt_file.empty())
     fail("[generate] give one of --prompt and --prompt-file, not both");
   if (arguments.prompt) return *arguments.prompt;
-  if (!arguments.prompt_file.empty()) return read_file(arguments.prompt_file);
+  if (!arguments.prompt_file.empty()) return read_stream(arguments.prompt_file);
   std::string piped;
   if (isatty(STDIN_FILENO) == 0) piped.assign(std::istreambuf_iterator<char>(std::cin), {});
   if (piped.empty()) fail("[generate] there is no prompt; give --prompt or --prompt-file, or pipe it in");

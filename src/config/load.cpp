@@ -207,7 +207,7 @@ class Loader {
 
 void load(Schema& schema, const std::string& yaml_file, const std::vector<std::string>& flags) {
   if (yaml_file.empty()) return load_text(schema, "", kCommandLine, flags);
-  load_text(schema, read_file(yaml_file), yaml_file, flags);
+  load_text(schema, read_stream(yaml_file), yaml_file, flags);
 }
 
 void load_text(Schema& schema, std::string_view yaml, std::string_view where,

@@ -67,7 +67,7 @@ struct Folder {
     add_tokens(read_object(join_path(folder, "special_tokens_map.json")), tokens);
     for (const std::string& file : named_template_files(folder)) {
       const std::string name = file_name(file);
-      filed.emplace_back(name.substr(0, name.size() - kEnding.size()), read_file(join_path(folder, file)));
+      filed.emplace_back(name.substr(0, name.size() - kEnding.size()), read_file(join_path(folder, file), kLongestText));
     }
     const std::string json_path = join_path(folder, "chat_template.json");
     const NamedTexts of_processor = templates_of(read_object(json_path), json_path);
@@ -88,7 +88,7 @@ struct Folder {
 
 // The template that conversations take unless another is named, and where it stands.
 std::optional<std::pair<std::string, std::string>> default_of(const Folder& folder) {
-  if (exists(folder.own)) return std::pair(read_file(folder.own), folder.own);
+  if (exists(folder.own)) return std::pair(read_file(folder.own, kLongestText), folder.own);
   if (const std::string* text = find_text(folder.listed, kDefault))
     return std::pair(*text, folder.config_path + ": chat_template");
   const Json* value = folder.config.find("chat_template");
@@ -160,10 +160,10 @@ std::optional<ChatTemplate> ChatTemplate::load(const std::string& path) {
 ChatTemplate ChatTemplate::choose(const std::string& path, const std::string& file_or_name) {
   const Folder folder(path);
   if (exists(file_or_name) && !is_directory(file_or_name))
-    return folder.make(read_file(file_or_name), file_or_name);
+    return folder.make(read_file(file_or_name, kLongestText), file_or_name);
   NamedTexts texts = folder.listed;
   NamedTexts files = folder.filed;
-  if (exists(folder.own)) files.emplace_back(kDefault, read_file(folder.own));
+  if (exists(folder.own)) files.emplace_back(kDefault, read_file(folder.own, kLongestText));
   for (auto& [name, text] : files) {
     std::erase_if(texts, [&](const auto& entry) { return entry.first == name; });
     texts.emplace_back(name, std::move(text));

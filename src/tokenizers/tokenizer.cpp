@@ -146,7 +146,8 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::load(const std::string& folder_or_file, int64_t vocab_size) {
-  if (!is_directory(folder_or_file)) return from_json(read_file(folder_or_file), folder_or_file);
+  if (!is_directory(folder_or_file))
+    return from_json(read_file(folder_or_file, kLongestText), folder_or_file);
   const std::string path = join_path(folder_or_file, "tokenizer.json");
   const TokenFiles files = TokenFiles::read(folder_or_file);
   std::unique_ptr<State> state = read(Json::parse_file(path), path, &files, vocab_size);

@@ -1,6 +1,7 @@
 #include "backends/plugin/plugin.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include "backends/plugin/bridge.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/open_input.h"
 #include "ops/hardware_table.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/swiglu/swiglu.h"
@@ -193,6 +195,7 @@ Function* find_symbol(void* library, const char* name, const std::string& path) 
 
 // The library stays open: its functions are kernels now.
 void load_plugin(const std::string& path) {
+  if (exists(path)) ::close(open_input(path, InputKind::kFile));
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) fail("[{}] cannot be loaded: {}", path, ::dlerror());
   const uint32_t abi = find_symbol<uint32_t()>(library, "temper_plugin_abi", path)();

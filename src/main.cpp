@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "base/build.h"
+#include "base/child_guard.h"
 #include "base/error.h"
 #include "base/file_signals.h"
 #include "base/max_threads.h"
@@ -12,6 +13,7 @@
 #include "startup.h"
 
 int main(int argc, char** argv) {
+  temper::serve_as_guard(argc, argv);
   temper::set_commit(TEMPER_COMMIT);
   temper::handle_file_signals();
   try {

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/child_guard.h"
 #include "startup.h"
 #include "tests/support/rank_bodies.h"
 
@@ -28,6 +29,7 @@ class FailedSuitesEnd : public testing::EmptyTestEventListener {
 }  // namespace
 
 int main(int argc, char** argv) {
+  temper::serve_as_guard(argc, argv);
   temper::register_everything();
   if (const auto code = temper::be_rank(argc, argv)) return *code;
   testing::InitGoogleTest(&argc, argv);

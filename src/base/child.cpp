@@ -15,6 +15,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/child_guard.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace temper {
@@ -53,6 +55,8 @@ class Pipe {
   std::array<int, 2> ends_{-1, -1};
 };
 
+constexpr double kSecondsToStop = 10;  // more than a guard takes
+
 struct Plan {
   pid_t parent;
   char* const* words;
@@ -72,11 +76,15 @@ struct Plan {
   ::sigaction(SIGXFSZ, &by_default, nullptr);
   if (::dup2(plan.input, STDIN_FILENO) >= 0 && ::dup2(plan.output, STDOUT_FILENO) >= 0 &&
       ::dup2(plan.errors, STDERR_FILENO) >= 0) {
-    ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    ::close_range(kGuardFailureFile + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    if (plan.failure == kGuardFailureFile)
+      ::fcntl(kGuardFailureFile, F_SETFD, 0);
+    else
+      ::dup2(plan.failure, kGuardFailureFile);
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    ::execve(plan.words[0], plan.words, environ);
+    ::execve("/proc/self/exe", plan.words, environ);
   }
   const int error = errno;
   [[maybe_unused]] const ssize_t written = ::write(plan.failure, &error, sizeof error);
@@ -103,7 +111,8 @@ int failure_of(int reading) {
 
 Child::Child(const std::vector<std::string>& words) {
   Pipe input, output, errors, failure;
-  std::vector<char*> arguments;
+  const std::string parent = std::to_string(::getpid());
+  std::vector<char*> arguments{const_cast<char*>(kGuardName), const_cast<char*>(parent.c_str())};
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   const Plan plan{::getpid(),       arguments.data(), input.reading(),
@@ -142,7 +151,10 @@ std::optional<int> Child::ended() const {
 
 void Child::stop() {
   if (process_ < 0) return;
-  ::kill(-process_, SIGKILL);
+  ::kill(process_, SIGTERM);
+  const double end = seconds_now() + kSecondsToStop;
+  while (!ended() && seconds_now() < end) ::usleep(200);
+  ::kill(process_, SIGKILL);
   wait_for(std::exchange(process_, -1));
   close_input();
   close_errors();

@@ -10,7 +10,9 @@ namespace temper {
 
 // A program that runs beside this one, with pipes to its standard input and from its output and errors. It is
 // the head of a process group, and ends with the thread that started it (and so with this process), even when
-// that is killed. It inherits no other file of this process, and signals as they are by default.
+// that is killed, and with it all that it has started, in sessions of their own, too (base/child_guard.h; the
+// main() of this process must call serve_as_guard). It inherits no other file of this process, and signals as
+// they are by default.
 class Child {
  public:
   // `words`: the program's path and its arguments. An Error (kResources) says why it cannot be started. May
@@ -30,7 +32,7 @@ class Child {
 
   // How it ended by itself, as waitpid() has it; none while it runs.
   std::optional<int> ended() const;
-  // Kills it with all processes of its group, and waits for it. Once.
+  // Kills it with all processes that it has started, and waits for it. Once.
   void stop();
 
  private:

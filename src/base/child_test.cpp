@@ -72,18 +72,43 @@ TEST(Child, AtTheEndOfItsInput) {
   EXPECT_EQ(end_of(child), "ended with exit code 0");
 }
 
-TEST(Child, StopsWithAllItHasStarted) {
-  Child child(shell("sleep 1000 & echo $!; wait"));
+// The process whose number is the next line of output.
+pid_t told_by(const Child& child) {
   char piece[32] = {};
   pollfd wait{child.output(), POLLIN, 0};
-  ASSERT_EQ(::poll(&wait, 1, 10'000), 1);
-  ASSERT_GT(::read(child.output(), piece, sizeof piece - 1), 0);
-  const auto grandchild = static_cast<pid_t>(std::atoi(piece));
+  EXPECT_EQ(::poll(&wait, 1, 10'000), 1);
+  EXPECT_GT(::read(child.output(), piece, sizeof piece - 1), 0);
+  return static_cast<pid_t>(std::atoi(piece));
+}
+
+TEST(Child, StopsWithAllItHasStarted) {
+  Child child(shell("sleep 1000 & echo $!; wait"));
+  const pid_t grandchild = told_by(child);
   ASSERT_EQ(::kill(grandchild, 0), 0);
   child.stop();
   EXPECT_TRUE(is_gone(grandchild));
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);
   EXPECT_EQ(errno, ECHILD);
+}
+
+// A daemon: a session of its own, and the process that started it is gone.
+constexpr const char* kDaemon = "(setsid sh -c 'echo $$; exec sleep 1000' &)";
+
+TEST(Child, StopsWithDaemonsThatItHasStarted) {
+  Child child(shell(std::string(kDaemon) + "; exec sleep 1000"));
+  const pid_t daemon = told_by(child);
+  ASSERT_EQ(::getsid(daemon), daemon);
+  child.stop();
+  EXPECT_TRUE(is_gone(daemon));
+}
+
+TEST(Child, DaemonsEndWhenItEndsByItself) {
+  const Child child(shell(std::string(kDaemon) + "; read a; exit 4"));
+  const pid_t daemon = told_by(child);
+  ASSERT_EQ(::kill(daemon, 0), 0);
+  ASSERT_EQ(::write(child.input(), "\n", 1), 1);
+  EXPECT_EQ(end_of(child), "ended with exit code 4");
+  EXPECT_TRUE(is_gone(daemon));
 }
 
 TEST(Child, CannotBeStarted) {
@@ -117,12 +142,13 @@ TEST(Child, HasSignalsByDefaultAndNoOtherFiles) {
   ::sigaction(SIGPIPE, &before, nullptr);
 }
 
+// With what it has started.
 TEST(Child, DiesWithAParentThatIsKilled) {
   int report[2];
   ASSERT_EQ(::pipe(report), 0);
   const pid_t parent = ::fork();
   if (parent == 0) {
-    Child child(shell("echo $$; exec sleep 1000"));
+    Child child(shell(std::string(kDaemon) + "; exec sleep 1000"));
     pollfd wait{child.output(), POLLIN, 0};
     ::poll(&wait, 1, 10'000);
     char piece[32];

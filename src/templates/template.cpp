@@ -1,10 +1,12 @@
 #include "templates/template.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "templates/messages.h"
 #include "templates/run/interpreter.h"
 #include "templates/syntax/lexer.h"
@@ -67,6 +69,9 @@ Template& Template::operator=(Template&&) noexcept = default;
 Template::~Template() = default;
 
 Template Template::parse(std::string_view source, std::string_view where) {
+  if (const size_t valid = std::min(valid_utf8_prefix(source), source.find('\0')); valid < source.size())
+    fail("[{}:{}] the template is not a text in UTF-8; write the file as UTF-8, or download it again", where,
+         1 + std::count(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(valid), '\n'));
   std::vector<Token> tokens = tokenize(source, where);
   std::set<std::string, std::less<>> words;
   for (const Token& token : tokens)

@@ -92,13 +92,17 @@ TEST(TemplateLimits, EndInErrors) {
   const std::string loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
   EXPECT_EQ(limited(loops, {.steps = 1000}), "[chat:1] the template takes more than 1000 steps");
   EXPECT_EQ(limited(loops, {.steps = INT64_MAX, .seconds = 0.05}),
-            "[chat:1] the template takes more than 0.05 seconds");
+            "[chat:1] the template takes more than 0.05 seconds of a processor");
   EXPECT_EQ(limited("{{ 'abc' * 100 }}", {.text = 200}), "[chat:1] a text would be larger than 200 bytes");
   EXPECT_EQ(limited("{% for i in range(30) %}{{ 'abcdefgh' }}{% endfor %}", {.text = 200}),
             "[chat:1] a text would be larger than 200 bytes");
   EXPECT_EQ(limited("{{ [1] * 11 }}", {.items = 10}), "[chat:1] a list would have more than 10 items");
   EXPECT_EQ(limited("{% for i in range(99) %}{% set x = 'ab' * 50 %}{% endfor %}", {.bytes = 5000}),
             "[chat:1] the template makes more than 5000 bytes of texts and lists");
+  EXPECT_EQ(message("a\n\xff"),
+            "[chat:2] the template is not a text in UTF-8; write the file as UTF-8, or download it again");
+  EXPECT_NE(message(std::string_view("a\0b", 3)).find("[chat:1] the template is not a text in UTF-8"),
+            std::string::npos);
   const std::string deep = std::string(5000, '(') + "1" + std::string(5000, ')');
   EXPECT_NE(message("{{ " + deep + " }}").find("nested too deeply"), std::string::npos);
   std::string chain = "1";

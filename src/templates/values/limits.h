@@ -11,7 +11,7 @@ struct Limits {
   size_t bytes = size_t{512} << 20;  // of all texts and lists made
   size_t text = size_t{32} << 20;    // bytes of one text, the output among them
   size_t items = size_t{2} << 20;    // of one list
-  double seconds = 5;
+  double seconds = 5;                // of a processor: a machine that is busy or suspended takes no longer
 };
 
 // While it lives, what this thread computes counts against the limits.
@@ -34,7 +34,7 @@ class Budget {
   int64_t steps_ = 0, next_look_ = 0;  // at the clock
   int64_t nones_ = 0;
   size_t bytes_ = 0;
-  double end_;
+  double end_;  // in the seconds of this thread on a processor
   Budget* around_;
 };
 

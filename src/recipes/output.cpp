@@ -3,18 +3,54 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "base/build.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "recipes/run_files.h"
 
 namespace temper::recipes {
+namespace {
+
+// Folders of the system, in which files of a run would be among those of others.
+constexpr std::array kOfSystem = {
+    "/",         "/bin",       "/boot",    "/dev",     "/etc",     "/home",      "/lib",
+    "/lib64",    "/opt",       "/proc",    "/root",    "/run",     "/sbin",      "/sys",
+    "/tmp",      "/usr",       "/var",     "/usr/bin", "/usr/lib", "/usr/local", "/usr/local/bin",
+    "/usr/sbin", "/usr/share", "/var/lib", "/var/log", "/var/tmp", "/dev/shm"};
+
+bool is_run(const std::string& folder) {
+  const RunFiles files{folder};
+  return exists(files.config()) && exists(files.console());
+}
+
+// Whose the folder is, where it is not for the files of a run; empty otherwise.
+std::string owner_of(const std::string& folder) {
+  std::error_code ignored;
+  const std::filesystem::path place = std::filesystem::weakly_canonical(folder, ignored);
+  const auto is_place = [&](const std::string& other) {
+    return !other.empty() && std::filesystem::weakly_canonical(other, ignored) == place;
+  };
+  if (std::any_of(kOfSystem.begin(), kOfSystem.end(), is_place)) return "a folder of the system";
+  const char* home = std::getenv("HOME");
+  if ((home != nullptr && is_place(home)) || place.parent_path() == "/home") return "a home folder";
+  return exists(join_path(place.string(), ".git")) && !is_run(folder) ? "the root of a repository" : "";
+}
+
+}  // namespace
 
 void check_output(const std::string& folder) {
   if (folder.empty()) fail("[output] is empty; expected the run's folder");
+  if (const std::string owner = owner_of(folder); !owner.empty())
+    fail("[output] '{}' is {}; expected a folder for this run alone, as in output: {}", folder, owner,
+         join_path(folder, "runs/first"));
   std::string there = folder;
   while (there.size() > 1 && there.ends_with('/')) there.pop_back();
   while (!there.empty() && !exists(there)) {

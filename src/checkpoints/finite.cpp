@@ -57,7 +57,8 @@ int64_t first_not_finite(const T* values, int64_t count) {
 
 }  // namespace
 
-void check_finite(const Tensor& rows, int64_t first_row, std::string_view name, const std::string& folder) {
+void check_finite(const Tensor& rows, int64_t first_row, std::string_view name, const std::string& folder,
+                  std::string_view advice) {
   visit_float(rows.dtype(), [&]<class T>() {
     const auto values = rows.values<T>();
     int64_t at = first_not_finite(values.data(), rows.numel());
@@ -70,10 +71,8 @@ void check_finite(const Tensor& rows, int64_t first_row, std::string_view name, 
     }
     if (!element.empty()) element.front() += first_row;
     // A NaN's sign says nothing.
-    fail(
-        "[{}] tensor '{}': found {} at [{}], expected finite numbers; the file is damaged or its training "
-        "diverged: download it again, or use an earlier checkpoint",
-        folder, name, std::isnan(value) ? "nan" : fmt::format("{}", value), fmt::join(element, ", "));
+    fail("[{}] tensor '{}': found {} at [{}], expected finite numbers; {}", folder, name,
+         std::isnan(value) ? "nan" : fmt::format("{}", value), fmt::join(element, ", "), advice);
   });
 }
 

@@ -112,8 +112,12 @@ class Merger {
     }
     for (const LoraTarget& target : plan_.targets)
       if (target.experts > 0 && target.spec->name == spec.name) update_experts(merged, target);
+    check_sums(spec, merged.to(has_codes ? dtype_of_codes_ : dtype, MemoryTag::kWorkspace));
     return merged;
   }
+
+  // Of parameters whose files have codes, and are written as numbers.
+  void write_codes_as(DType dtype) { dtype_of_codes_ = dtype; }
 
   const ModelFolder& base() const { return base_; }
 
@@ -145,6 +149,19 @@ class Merger {
  private:
   std::vector<WeightSource> in_base(const WeightSpec& spec) const {
     return WeightTable::sources_in_files(spec, base_.find(spec.stacked) != nullptr);
+  }
+
+  // Finite numbers may have a sum that is not.
+  void check_sums(const WeightSpec& spec, const Tensor& written) const {
+    int64_t row = 0;
+    for (const WeightSource& source : in_base(spec)) {
+      check_finite(
+          written.narrow(0, row, source.rows), 0, source.name, adapter_.path(),
+          fmt::format("with the adapter in it the weight is larger than {} can hold: use the adapter "
+                      "unmerged (--adapter), or one with a smaller scale (lora_alpha)",
+                      to_string(written.dtype())));
+      row += source.rows;
+    }
   }
 
   void check_tied(const WeightTable& table, const std::string& adapter) const {
@@ -222,6 +239,7 @@ class Merger {
   LoraPlan plan_;
   WeightTable adapter_table_;
   bool transposed_ = false;  // stacked tensors of the base
+  DType dtype_of_codes_ = DType::kF32;
 };
 
 }  // namespace
@@ -238,7 +256,7 @@ void add_low_rank(const Tensor& weight, const Tensor& b, const Tensor& a, float 
 void merge_adapter(const std::string& adapter, const std::string& base, const Json& config,
                    const WeightTable& table, const std::string& output, int64_t max_shard_bytes,
                    MergedForm form) {
-  const Merger merger(adapter, base, table);
+  Merger merger(adapter, base, table);
   WeightTable written = table;
   written.set_stacked(holds_stacked(merger.base(), table));
   written.set_stacked_transposed(holds_transposed(merger.base(), table));
@@ -249,6 +267,7 @@ void merge_adapter(const std::string& adapter, const std::string& base, const Js
   options.max_shard_bytes = max_shard_bytes;
   options.original = base;
   options.kept = &merger.base();
+  if (form == MergedForm::kPlain) merger.write_codes_as(options.dtype.value_or(DType::kF32));
   std::optional<Requantized> encoded;
   if (form == MergedForm::kAsBase) {
     options.encoded = &encoded.emplace(

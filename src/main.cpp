@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file_signals.h"
 #include "base/max_threads.h"
+#include "base/shown.h"
 #include "base/threads.h"
 #include "cli/program.h"
 #include "commit.h"
@@ -23,10 +24,11 @@ int main(int argc, char** argv) {
       temper::fail("[OMP_NUM_THREADS] is {}; expected at most {}", temper::num_threads(),
                    temper::kMaxThreads);
   } catch (const temper::Error& error) {
-    std::fprintf(stderr, "temper: %s\n", error.what());
+    std::fprintf(stderr, "temper: %s\n", temper::shown_message(error.what()).c_str());
     return static_cast<int>(error.kind());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "temper: %s (a defect of Temper or of a plug-in)\n", error.what());
+    std::fprintf(stderr, "temper: %s (a defect of Temper or of a plug-in)\n",
+                 temper::shown_message(error.what()).c_str());
     return 1;
   }
   temper::cli::Program program;

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/shown.h"
+
 namespace temper {
 namespace {
 
@@ -24,7 +26,7 @@ std::function<void(std::string_view)>& copy() {
 void write_line(std::string_view label, std::string_view message) {
   const std::lock_guard lock(mutex);
   if (silent) return;
-  const std::string line = std::string(label).append(message).append("\n"), shown = prefix() + line;
+  const std::string line = std::string(label).append(shown(message)).append("\n"), shown = prefix() + line;
   std::fwrite(shown.data(), 1, shown.size(), stderr);
   if (copy()) copy()(line);
 }
@@ -56,7 +58,7 @@ void set_log_copy(std::function<void(std::string_view)> function) {
 
 void log_quietly(std::string_view message) {
   const std::lock_guard lock(mutex);
-  if (copy() && !silent) copy()(std::string(message).append("\n"));
+  if (copy() && !silent) copy()(shown(message).append("\n"));
 }
 
 void set_log_prefix(std::string_view text) {

@@ -2,7 +2,8 @@
 #include <functional>
 #include <string_view>
 
-// Lines on standard error. A progress line that is being redrawn is cleared first (see set_log_prefix).
+// Lines on standard error, as base/shown.h shows text. A progress line that is being redrawn is cleared
+// first (see set_log_prefix).
 namespace temper {
 
 void log_info(std::string_view message);

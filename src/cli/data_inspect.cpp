@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/key_help.h"
@@ -76,22 +77,22 @@ int inspect(const std::vector<std::string>& arguments) {
   const bool color = isatty(STDOUT_FILENO) != 0;
   for (int64_t i = first; !parsed.has("--summary") && i < std::min(first + rows, set.size()); ++i) {
     const data::ReadRow read = set.read(i);
-    std::printf("row %lld (%s)\n", static_cast<long long>(i), set.place(i).c_str());
+    print_line("row {} ({})", i, set.place(i));
     if (!read.error.empty()) {
-      std::printf("  bad: %s\n\n", read.error.c_str());
+      print_line("  bad: {}\n", read.error);
       continue;
     }
-    std::fputs(data::describe_row(read.row, setup.text.tokenizer, color).c_str(), stdout);
+    print_exactly(data::describe_row(read.row, setup.text.tokenizer, color));
     if (read.row.format == data::RowFormat::kPromptOnly)
-      std::printf("other fields: %s\n", data::beside_prompt(set.json(i)).dump().c_str());
-    std::puts("");
+      print_line("other fields: {}", data::beside_prompt(set.json(i)).dump());
+    print_exactly("\n");
   }
   // Summed up as the run would read the rows.
   const data::LoaderOptions options =
       parsed.has("--eval") ? recipes::eval_options(config) : recipes::loader_options(config);
   const data::DatasetSummary summary =
       data::summarize(set.with_goal(recipes::recipe_of(config).rows(config).goal), options);
-  std::fputs(data::describe(summary).c_str(), stdout);
+  print_exactly(shown(data::describe(summary)));
   std::fflush(stdout);
   const int64_t bad = summary.counts().bad;
   if (bad > 0 && config.data.on_bad_row == data::OnBadRow::kStop)

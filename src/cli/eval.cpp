@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -83,10 +84,10 @@ int evaluate(const std::vector<std::string>& arguments) {
   const std::vector<recipes::Evaluation> all = recipes::evaluate_models(config, adapters, beside);
   size_t width = 5;
   for (const recipes::Evaluation& each : all) width = std::max(width, each.name.size());
-  std::printf("%-*s  %10s  %9s  %10s\n", static_cast<int>(width), "model", "tokens", "loss", "perplexity");
+  print_line("{:<{}}  {:>10}  {:>9}  {:>10}", "model", width, "tokens", "loss", "perplexity");
   for (const recipes::Evaluation& each : all)
-    std::printf("%-*s  %10lld  %9.6f  %10.6g\n", static_cast<int>(width), each.name.c_str(),
-                static_cast<long long>(each.target_tokens), each.loss, each.perplexity());
+    print_line("{:<{}}  {:>10}  {:>9.6f}  {:>10.6g}", each.name, width, each.target_tokens, each.loss,
+               each.perplexity());
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/program.h"
@@ -26,8 +27,7 @@ int export_run(const ExportArguments& arguments) {
     fail("[{}] exists already; choose another folder or remove it", arguments.output);
   const recipes::Exported exported =
       recipes::export_run(arguments.run, arguments.output, form_named(arguments.form));
-  std::printf("%s: %lld quantizers, amax of step %lld\n", arguments.output.c_str(),
-              static_cast<long long>(exported.quantizers), static_cast<long long>(exported.step));
+  print_line("{}: {} quantizers, amax of step {}", arguments.output, exported.quantizers, exported.step);
   return 0;
 }
 

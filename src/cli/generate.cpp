@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -61,7 +62,7 @@ int generate(const GenerateArguments& arguments) {
   const std::vector<int32_t> ids = text.encode_prompt(rendered(prompt, arguments, text), plain);
   rollout::Generator generator(model->decoder);
   for (const Adapters::Named& each : adapters.all()) {
-    if (adapters.all().size() > 1) std::printf("[%s]\n", each.name.c_str());
+    if (adapters.all().size() > 1) print_line("[{}]", each.name);
     const StreamedAnswer answer =
         stream_answer(generator, text.tokenizer, ids, each.apply(options), arguments.sampling.stops);
     if (!arguments.quiet) log_info(describe(answer.generation));

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -37,8 +38,7 @@ int init(const InitArguments& arguments) {
                     where));
   parameters.initialize(static_cast<uint64_t>(arguments.seed), model->decoder.config().initializer_range);
   models::save_model(*model, arguments.output, source);
-  std::printf("%s: %lld parameters\n", arguments.output.c_str(),
-              static_cast<long long>(parameters.num_elements()));
+  print_line("{}: {} parameters", arguments.output, parameters.num_elements());
   return 0;
 }
 

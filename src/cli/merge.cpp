@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -67,7 +68,7 @@ int merge(MergeArguments arguments) {
   models::merge_adapter(
       arguments.adapter, base, arguments.output, arguments.max_shard_mib << 20,
       arguments.quantized ? checkpoints::MergedForm::kAsBase : checkpoints::MergedForm::kPlain);
-  std::printf("%s: %s with %s\n", arguments.output.c_str(), base.c_str(), arguments.adapter.c_str());
+  print_line("{}: {} with {}", arguments.output, base, arguments.adapter);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -163,10 +164,9 @@ int show_ops(const OpsArguments& arguments) {
     std::printf("%s\n", report.dump(2).c_str());
     return 0;
   }
-  std::printf("hardware  %s (%s)\nmodel     %s, %s\n\n%s", build.facts.name.c_str(), table.label.c_str(),
-              arguments.model.empty() ? "a typical qwen3" : arguments.model.c_str(),
-              std::string(to_string(*build.dtype)).c_str(),
-              ops::explain(bound.choices(), build.facts).c_str());
+  print_line("hardware  {} ({})\nmodel     {}, {}\n", build.facts.name, table.label,
+             arguments.model.empty() ? "a typical qwen3" : arguments.model, to_string(*build.dtype));
+  print_exactly(ops::explain(bound.choices(), build.facts));
   if (!unread.empty()) std::printf("\nno op of this version reads the fields [%s]\n", join(unread).c_str());
   if (must_write)
     std::printf("\non %s every field must be written; 'temper ops --%s --suggest' prints a block\n",

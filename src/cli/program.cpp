@@ -10,6 +10,7 @@
 
 #include "base/build.h"
 #include "base/error.h"
+#include "base/shown.h"
 #include "base/text.h"
 #include "cli/foreign_options.h"
 #include "collectives/group.h"
@@ -245,18 +246,19 @@ int Program::run(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return show(state_->app, success);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "temper: %s\n", explain(state_->app, argc, argv, error).c_str());
+    std::fprintf(stderr, "temper: %s\n", shown_message(explain(state_->app, argc, argv, error)).c_str());
     return static_cast<int>(ErrorKind::kInput);
   } catch (const collectives::StoppedByAnother& error) {
     return static_cast<int>(error.kind());
   } catch (const Error& error) {
-    std::fprintf(stderr, "temper: %s\n", error.what());
+    std::fprintf(stderr, "temper: %s\n", shown_message(error.what()).c_str());
     return static_cast<int>(error.kind());
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "temper: out of memory; use a smaller micro-batch, sequence length or model\n");
     return static_cast<int>(ErrorKind::kResources);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "temper: %s (a defect of Temper; please report it)\n", error.what());
+    std::fprintf(stderr, "temper: %s (a defect of Temper; please report it)\n",
+                 shown_message(error.what()).c_str());
     return static_cast<int>(ErrorKind::kDefect);
   }
 }

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/console.h"
 #include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/ranks.h"
@@ -49,7 +50,7 @@ int quantize(const std::vector<std::string>& arguments) {
   if (parsed.has("--dry-run")) {
     recipes::RunConfig config;
     load(config);
-    std::fputs(recipes::describe_quantizers(config).c_str(), stdout);
+    print_exactly(shown(recipes::describe_quantizers(config)));
     return 0;
   }
   return run_on_ranks(parsed, {.name = "quantize",
@@ -67,9 +68,8 @@ int quantize(const std::vector<std::string>& arguments) {
                                      const std::string yaml = load(config);
                                      recipes::calibrate_run(config, yaml, ranks);
                                      if (ranks.rank() == 0)
-                                       std::printf(
-                                           "%s: calibrated; temper export %s FOLDER writes the model\n",
-                                           config.output.c_str(), config.output.c_str());
+                                       print_line("{}: calibrated; temper export {} FOLDER writes the model",
+                                                  config.output, config.output);
                                    }});
 }
 

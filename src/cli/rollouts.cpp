@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -63,11 +64,9 @@ double reward_of(const Json& sample) {
 }
 
 // On one line, and not too long.
-std::string shortened(std::string text, size_t most) {
+std::string on_a_line(std::string text, size_t most) {
   for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\n");
-  if (text.size() <= most) return text;
-  while (most > 0 && (text[most] & 0xC0) == 0x80) --most;  // whole characters
-  return text.substr(0, most) + "…";
+  return shortened(text, most);
 }
 
 // The mean, over sampled tokens, of the probability that top_k, top_p and min_p kept; nothing where they
@@ -136,12 +135,12 @@ int show(const ShowArguments& arguments) {
     const Json& sample = samples[static_cast<size_t>(i)];
     if (const std::string& own = sample.at("place").as_string(); own != place) {
       place = own;
-      std::printf("%s  %s\n", own.c_str(), shortened(sample.at("question").as_string(), 120).c_str());
+      print_line("{}  {}", own, on_a_line(sample.at("question").as_string(), 120));
     }
     const std::string reward =
         sample.at("reward").is_null() ? "none" : fmt::format("{:.4g}", reward_of(sample));
-    std::printf("  %8s  %-7s %s\n", reward.c_str(), sample.at("finish").as_string().c_str(),
-                shortened(sample.at("text").as_string(), 200).c_str());
+    print_line("  {:>8}  {:<7} {}", reward, sample.at("finish").as_string(),
+               on_a_line(sample.at("text").as_string(), 200));
   }
   return 0;
 }

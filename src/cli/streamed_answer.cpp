@@ -1,19 +1,9 @@
 #include "cli/streamed_answer.h"
 
-#include <cstdio>
-
+#include "base/console.h"
 #include "rollout/answer_text.h"
 
 namespace temper::cli {
-namespace {
-
-void print_now(const std::string& piece) {
-  std::fwrite(piece.data(), 1, piece.size(), stdout);
-  std::fflush(stdout);
-}
-
-}  // namespace
-
 StreamedAnswer stream_answer(rollout::Generator& generator, const tokenizers::Tokenizer& tokenizer,
                              const std::vector<int32_t>& prompt, rollout::GenerateOptions options,
                              const std::vector<std::string>& stop_strings,
@@ -21,10 +11,10 @@ StreamedAnswer stream_answer(rollout::Generator& generator, const tokenizers::To
   rollout::AnswerText text(tokenizer, stop_strings, true);
   for (const int32_t id : rollout::stop_tokens(stop_strings, tokenizer)) options.stop_ids.push_back(id);
   rollout::Generation generation = generator.generate(prompt, options, [&](int32_t id) {
-    print_now(text.push(id));
+    print_answer(text.push(id));
     return !text.stopped() && (!goes_on || goes_on());
   });
-  print_now(text.finish() + "\n");
+  print_answer(text.finish() + "\n");
   return {std::move(generation), text.text()};
 }
 

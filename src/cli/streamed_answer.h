@@ -13,7 +13,7 @@ struct StreamedAnswer {
   std::string text;  // that was printed, without special tokens
 };
 
-// Prints an answer to standard output as it arrives, and a line end behind it. `stop_strings` end it, as does
+// Prints an answer (base/console.h) as it arrives, and a line end behind it. `stop_strings` end it, as does
 // `goes_on` (where there is one) by returning false.
 StreamedAnswer stream_answer(rollout::Generator& generator, const tokenizers::Tokenizer& tokenizer,
                              const std::vector<int32_t>& prompt, rollout::GenerateOptions options,

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "cli/key_help.h"
 #include "cli/program.h"
@@ -54,7 +55,7 @@ int verify(const std::vector<std::string>& arguments) {
   options.dtype = dtype == "float32" ? DType::kF32 : DType::kBF16;
   recipes::RunConfig config;
   parsed.load(config);
-  std::printf("%s\n", recipes::verify_layout(config, options).c_str());
+  print_line("{}", recipes::verify_layout(config, options));
   return 0;
 }
 

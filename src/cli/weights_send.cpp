@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -56,7 +57,7 @@ int check(exchange::Sender& sender, const checkpoints::ModelFolder& folder, cons
   const auto received = sender.hashes(adapter);
   const std::vector<std::string> lines =
       exchange::differences(exchange::hashes_of_folder(folder, table, received), received);
-  for (const std::string& line : lines) std::printf("differs: %s\n", line.c_str());
+  for (const std::string& line : lines) print_line("differs: {}", line);
   if (lines.empty()) std::printf("all %zu parameters and buffers are alike\n", received.size());
   return lines.empty() ? 0 : 1;
 }

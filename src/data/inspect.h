@@ -8,8 +8,8 @@
 namespace temper::data {
 
 // The row's tokens, each followed by "|". Targets are green and the rest dim with color, else each run of
-// targets stands between "[[" and "]]". Control characters are spelled out (\n), and the line ends where the
-// text's line does. Examples of one row stand under each other, with what they are.
+// targets stands between "[[" and "]]". Control characters are spelled out (\n; base/shown.h), and the line
+// ends where the text's line does. Examples of one row stand under each other, with what they are.
 std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool color);
 
 // A row by its place in its file.

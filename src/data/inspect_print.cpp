@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/shown.h"
 #include "base/text.h"
 #include "data/inspect.h"
 
@@ -20,7 +21,7 @@ std::string tokens_of(const Example& example, const Tokenizer& tokenizer, bool c
     const bool begins = i == 0 || example.loss_mask[i - 1] != example.loss_mask[i];
     const bool ends = i + 1 == example.ids.size() || example.loss_mask[i + 1] != example.loss_mask[i];
     if (begins) out += target ? open : color ? kDim : "";
-    const std::string text = tokenizer.token_text(example.ids[i]);
+    const std::string text = shown(tokenizer.token_text(example.ids[i]));
     out += (text.empty() ? fmt::format("<id {}>", example.ids[i]) : text) + "|";
     if (ends) out += target ? close : color ? kReset : "";
     if (tokenizer.token_bytes(example.ids[i]).ends_with('\n')) out += '\n';
@@ -88,21 +89,22 @@ std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool
     out += heading(row, i) + tokens_of(row.examples[i], tokenizer, color);
     targets += row.examples[i].num_targets();
   }
-  out += fmt::format("{}: {} tokens, {} targets", name_of(row.format), row.num_tokens(), targets);
+  std::string about =
+      fmt::format("{}: {} tokens, {} targets", name_of(row.format), row.num_tokens(), targets);
   if (row.status == RowStatus::kTooLong)
-    out += fmt::format("; dropped because it has {} tokens, more than data.max_length", row.full_length);
+    about += fmt::format("; dropped because it has {} tokens, more than data.max_length", row.full_length);
   if (row.status == RowStatus::kNoTargets)
-    out += fmt::format("; dropped, none of its {} tokens is a target", row.full_length);
+    about += fmt::format("; dropped, none of its {} tokens is a target", row.full_length);
   if (row.status == RowStatus::kEmptyAnswer)
-    out += "; dropped, its answer is empty (data.on_empty_answer: learn keeps it)";
+    about += "; dropped, its answer is empty (data.on_empty_answer: learn keeps it)";
   if (row.status == RowStatus::kKept && row.tokens_cut > 0)
-    out += fmt::format(", {} of {} cut off", row.tokens_cut, row.full_length);
+    about += fmt::format(", {} of {} cut off", row.tokens_cut, row.full_length);
   if (row.bytes_dropped > 0)
-    out += fmt::format("; {} bytes left out, as the tokenizer has no token for them", row.bytes_dropped);
+    about += fmt::format("; {} bytes left out, as the tokenizer has no token for them", row.bytes_dropped);
   for (const auto* told : {&row.lost, &row.notes})
-    if (!told->empty()) out += "; " + join(*told, "; ");
-  if (!row.unused.empty()) out += "; nothing reads " + join(row.unused);
-  return out + "\n";
+    if (!told->empty()) about += "; " + join(*told, "; ");
+  if (!row.unused.empty()) about += "; nothing reads " + list_some(row.unused, ", ", 20);
+  return out + shown(about) + "\n";
 }
 
 std::string describe(const DatasetSummary& summary) {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "base/shown.h"
 #include "base/text.h"
 
 namespace temper::reports {
@@ -39,7 +40,7 @@ std::vector<Piece> pieces_of(const StepReport& report) {
                                 : fmt::format("step {}", report.step));
   if (known(report.epoch)) add(6, fmt::format("epoch {:.2f}", report.epoch));
   add(1, fmt::format("loss {:.4f}", report.loss));
-  for (const auto& [name, value] : report.extras) add(3, fmt::format("{} {:.4g}", name, value));
+  for (const auto& [name, value] : report.extras) add(3, fmt::format("{} {:.4g}", shown(name), value));
   if (known(report.lr)) add(6, fmt::format("lr {:.1e}", report.lr));
   if (known(report.grad_norm)) add(4, fmt::format("grad {:.3g}", report.grad_norm));
   if (known(report.tokens_per_second)) add(5, fmt::format("{} tok/s", format_rate(report.tokens_per_second)));

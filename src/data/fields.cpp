@@ -30,6 +30,16 @@ bool holds_nul(const Json& value) {
          in(value.as_object(), [](const auto& each) -> const Json& { return each.second; });
 }
 
+size_t text_bytes(const Json& value) {
+  size_t bytes = 0;
+  if (value.is_string()) bytes = value.as_string().size();
+  if (value.is_array())
+    for (const Json& each : value.as_array()) bytes += text_bytes(each);
+  if (value.is_object())
+    for (const auto& [name, each] : value.as_object()) bytes += text_bytes(each);
+  return bytes;
+}
+
 void check_message(const Json& message, const std::string& place) {
   if (!message.is_object()) fail("{} must be an object, found {}", place, message.kind_name());
   const Json* role = field_of(message, "role");
@@ -88,7 +98,7 @@ std::string fields_of(const Json& row) {
   std::vector<std::string> names;
   for (const auto& [name, value] : row.as_object())
     names.push_back(value.is_null() ? name + " (null)" : name);
-  return names.empty() ? "none" : join(names);
+  return names.empty() ? "none" : list_some(names, ", ", 20);
 }
 
 const Json* field_of(const Json& row, std::string_view name) {
@@ -136,6 +146,32 @@ void check_characters(const Json& value, const std::string& place) {
       if (holds_nul(member))
         check_characters(member, place.empty() ? name : fmt::format("{}.{}", place, name));
   }
+}
+
+void check_size(const Json& row) {
+  constexpr std::array<std::string_view, 17> kTexts = {"messages",
+                                                       "conversations",
+                                                       "prompt",
+                                                       "completion",
+                                                       "chosen",
+                                                       "rejected",
+                                                       "text",
+                                                       "instruction",
+                                                       "input",
+                                                       "output",
+                                                       "system",
+                                                       "history",
+                                                       "question",
+                                                       "answer",
+                                                       "tools",
+                                                       "documents",
+                                                       "chat_template_kwargs"};
+  size_t bytes = 0;
+  for (const auto& [name, value] : row.as_object())
+    if (std::find(kTexts.begin(), kTexts.end(), name) != kTexts.end()) bytes += text_bytes(value);
+  if (bytes > kMostTextBytes)
+    fail("the row has {} of text, and a row has at most {}; cut it into several rows",
+         format_bytes(static_cast<int64_t>(bytes)), format_bytes(int64_t{kMostTextBytes}));
 }
 
 Json rename_columns(const Json& row, const Columns& columns) {

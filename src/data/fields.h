@@ -59,6 +59,11 @@ std::string fields_of(const Json& row);  // "id, messages, score (null)"
 // stands behind it.
 void check_characters(const Json& value, const std::string& place);
 
+// A row's texts that tokens are made of have at most this many bytes, or it is an Error: a row is made tokens
+// at once, which takes some fifty times its bytes.
+inline constexpr size_t kMostTextBytes = size_t{64} << 20;
+void check_size(const Json& row);
+
 // Roles that templates know are trusted to it; of others the content must show up in the template's text.
 bool is_known_role(std::string_view role);
 

@@ -251,7 +251,7 @@ bool holds_calls(const Json::Array& messages, const RenderedChat& chat) {
 }
 
 void add_once(std::vector<std::string>& names, const std::string& name) {
-  if (!among(names, name)) names.push_back(name);
+  if (names.size() < kNamesKept && !among(names, name)) names.push_back(name);
 }
 
 void count_names(std::map<std::string, int64_t>& counts, const std::vector<std::string>& names) {

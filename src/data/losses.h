@@ -31,8 +31,10 @@ Losses losses_of(const Json::Array& messages, Rendering rendering, const Json& e
 // Whether the text holds the names and arguments of all calls.
 bool holds_calls(const Json::Array& messages, const RenderedChat& chat);
 
+// Unless it is among them, or they are kNamesKept.
 void add_once(std::vector<std::string>& names, const std::string& name);
 
+constexpr size_t kNamesKept = 1024;   // of one row
 constexpr size_t kNamesCounted = 64;  // names and losses may be made of data
 
 // Counts one more of each name, of so many names.

@@ -118,6 +118,7 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   Json storage;
   const Json& row = renamed(given, storage);
   check_characters(row, "");
+  check_size(row);
   EncodedRow out;
   out.format = format_of_renamed(row);
   if (!is_text_alone(out.format)) refuse_media(row);

@@ -10,13 +10,14 @@ namespace {
 
 void check_texts(const Json& row) {
   check_characters(row, "");
+  check_size(row);
   refuse_media(row);
 }
 
 // Fields of messages that the template does not look at: rows that are asked have no list of unused fields.
 void note_unread(EncodedRow& row) {
   std::erase_if(row.unused, [](const std::string& name) { return !name.starts_with("messages[]."); });
-  if (!row.unused.empty()) add_once(row.notes, "nothing reads " + join(row.unused));
+  if (!row.unused.empty()) add_once(row.notes, "nothing reads " + list_some(row.unused, ", ", 20));
 }
 
 }  // namespace

@@ -47,6 +47,19 @@ TEST(Row, TextIsAllTargetsAndEndsWithEos) {
   EXPECT_EQ(target_runs(once), Runs{"one<|endoftext|>"});
 }
 
+// Tokens of a row take many times its bytes; fields that nothing reads take none.
+TEST(Row, TextsHaveABound) {
+  const std::string large(kMostTextBytes, 'a');
+  const std::string refusal =
+      "the row has 64.00 MiB of text, and a row has at most 64.00 MiB; cut it into several rows";
+  EXPECT_EQ(error_of("{\"text\": \"a" + large + "\"}"), refusal);
+  EXPECT_EQ(
+      error_of(R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ")" +
+               large + "\"}]}"),
+      refusal);
+  EXPECT_EQ(error_of("{\"text\": \"a\", \"score\": \"" + large + "\"}"), "no error");
+}
+
 TEST(Row, CompletionIsTheTarget) {
   constexpr std::string_view kSum = R"({"prompt": "1 + 1 =\n", "completion": "two", "text": null})";
   EXPECT_EQ(encode_row(kSum).format, RowFormat::kPromptCompletion);

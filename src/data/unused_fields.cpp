@@ -1,6 +1,7 @@
 #include "data/unused_fields.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "data/empty_values.h"
@@ -88,7 +89,7 @@ class UnusedFinder {
   }
 
   void add(std::string name) {
-    if (std::find(found_.begin(), found_.end(), name) == found_.end()) found_.push_back(std::move(name));
+    if (seen_.insert(name).second) found_.push_back(std::move(name));
   }
 
   std::vector<std::string> take() { return std::move(found_); }
@@ -109,6 +110,7 @@ class UnusedFinder {
 
   const RowOptions& options_;
   std::vector<std::string> found_;
+  std::unordered_set<std::string> seen_;  // what is in found_
 };
 
 }  // namespace

@@ -1,4 +1,6 @@
 // Records of RFC 4180, of which the first names the columns. Every value is a text.
+#include <unordered_set>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "formats/csv/records.h"
@@ -45,18 +47,18 @@ class CsvFile : public RowFile {
   }
 
   Json parse(int64_t row) const override {
-    const std::vector<std::string> fields = records_.read(text_.all(), begin(row));
+    std::vector<std::string> fields = records_.read(text_.all(), begin(row));
     if (fields.size() != columns_.size())
       fail(
           "[{}] the record has {} fields, the header has {} ({}); put a field that holds the separator or a "
           "line end in quotes",
-          place(row), fields.size(), columns_.size(), join(columns_));
+          place(row), fields.size(), columns_.size(), list_some(columns_, ", ", 20));
     Json::Object object;
     for (size_t i = 0; i < fields.size(); ++i) {
       if (columns_[i].empty()) continue;
       if (valid_utf8_prefix(fields[i]) < fields[i].size())
         fail("[{}] column '{}' is not UTF-8; write the file as UTF-8", place(row), columns_[i]);
-      object.emplace_back(columns_[i], fields[i]);
+      object.emplace_back(columns_[i], std::move(fields[i]));
     }
     return object;
   }
@@ -77,14 +79,14 @@ class CsvFile : public RowFile {
   void read_header(size_t at) {
     columns_ = records_.read(text_.all(), at);
     bool named = false;
+    std::unordered_set<std::string_view> names;
     for (size_t i = 0; i < columns_.size(); ++i) {
       named |= !columns_[i].empty();
       if (valid_utf8_prefix(columns_[i]) < columns_[i].size())
         stop(at, "the header is not UTF-8; write the file as UTF-8");
-      for (size_t j = 0; j < i; ++j)
-        if (!columns_[i].empty() && columns_[i] == columns_[j])
-          stop(at, fmt::format("two columns are called '{}'; the first record must name each column once",
-                               columns_[i]));
+      if (!columns_[i].empty() && !names.insert(columns_[i]).second)
+        stop(at, fmt::format("two columns are called '{}'; the first record must name each column once",
+                             columns_[i]));
     }
     if (!named) stop(at, "the header names no column; the first record must name them");
   }

@@ -171,11 +171,12 @@ Json value_of(const Field& field) {
 
 bool Schema::was_written(std::string_view path) const {
   invariant(find_path(path) != nullptr, fmt::format("no key '{}' is declared", path));
-  const auto at = written_.lower_bound(std::string(path));
-  return std::any_of(at, written_.end(), [&](const std::string& key) {
-    return key == path || key.starts_with(std::string(path) + ".") ||
-           key.starts_with(std::string(path) + "[");
-  });
+  const auto begins = [&](const std::string& prefix) {
+    const auto at = written_.lower_bound(prefix);
+    return at != written_.end() && at->starts_with(prefix);
+  };
+  const std::string key(path);
+  return written_.contains(key) || begins(key + ".") || begins(key + "[");
 }
 
 }  // namespace temper::config

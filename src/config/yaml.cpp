@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -93,8 +94,9 @@ class Builder : public YAML::EventHandler {
     YAML::anchor_t anchor;
     std::optional<std::string> key;  // read, and waiting for its value
     std::string key_where;
-    bool key_merges = false;          // the key is '<<'
-    std::optional<Node> merged = {};  // its value: a mapping or a list of them
+    bool key_merges = false;                              // the key is '<<'
+    std::optional<Node> merged = {};                      // its value: a mapping or a list of them
+    std::unordered_map<std::string, size_t> places = {};  // of the node's members, by their keys
   };
 
   bool expects_key() const {
@@ -112,9 +114,9 @@ class Builder : public YAML::EventHandler {
     if (frame.key_merges && frame.merged)
       fail("[{}] key '<<' is written twice, first at {}; write one list of aliases", place(mark),
            frame.merged->key_where);
-    for (const auto& [known, value] : frame.node.members)
-      if (known == key)
-        fail("[{}] key '{}' is written twice, first at {}", place(mark), key, value.key_where);
+    if (const auto known = frame.places.find(key); known != frame.places.end())
+      fail("[{}] key '{}' is written twice, first at {}", place(mark), key,
+           frame.node.members[known->second].second.key_where);
     frame.key = key;
     frame.key_where = place(mark);
   }
@@ -124,14 +126,13 @@ class Builder : public YAML::EventHandler {
   }
 
   // The keys of `from` that the mapping does not have itself.
-  static void merge(const Node& from, Node& into) {
+  static void merge(const Node& from, Frame& into) {
     if (from.kind != Node::Kind::kMap)
       fail("[{}] '<<' takes an alias of a mapping, or a list of them; found {}", from.where,
            describe_node(from));
     for (const auto& member : from.members)
-      if (std::none_of(into.members.begin(), into.members.end(),
-                       [&](const auto& known) { return known.first == member.first; }))
-        into.members.push_back(member);
+      if (into.places.emplace(member.first, into.node.members.size()).second)
+        into.node.members.push_back(member);
   }
 
   void close() {
@@ -139,8 +140,7 @@ class Builder : public YAML::EventHandler {
     open_.pop_back();
     if (frame.merged) {
       const bool several = frame.merged->kind == Node::Kind::kList;
-      for (const Node& from : several ? frame.merged->items : Node::Items{*frame.merged})
-        merge(from, frame.node);
+      for (const Node& from : several ? frame.merged->items : Node::Items{*frame.merged}) merge(from, frame);
     }
     put(std::move(frame.node), frame.anchor);
   }
@@ -166,6 +166,7 @@ class Builder : public YAML::EventHandler {
       frame.key.reset();
       return;
     }
+    frame.places.emplace(*frame.key, frame.node.members.size());
     frame.node.members.emplace_back(*std::exchange(frame.key, std::nullopt), std::move(node));
   }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "tests/support/errors.h"
 
@@ -23,6 +24,19 @@ TEST(Yaml, KeepsOrderLinesAndQuotes) {
   EXPECT_TRUE(list.items[0].quoted);
   EXPECT_EQ(list.items[1].where, "f.yaml:4");
   EXPECT_EQ(list.items[1].members[0].second.kind, Node::Kind::kNull);
+}
+
+// Comparing each with all others would take half a minute.
+TEST(Yaml, HundredThousandsOfKeysTakeSeconds) {
+  std::string text = "base: &base\n", merged = "all:\n  <<: *base\n";
+  for (int i = 0; i < 4000; ++i) text += fmt::format("  b{}: 1\n", i);
+  for (int i = 0; i < 200'000; ++i) merged += fmt::format("  key_{}: 1\n", i);
+  const double start = seconds_now();
+  const Node root = parse_yaml(text + merged, "f.yaml");
+  EXPECT_EQ(root.members[1].second.members.size(), 204'000u);
+  EXPECT_EQ(yaml_error(text + merged + "  key_7: 2\n"),
+            "[f.yaml:204004] key 'key_7' is written twice, first at f.yaml:4011");
+  EXPECT_LT(seconds_now() - start, 15);
 }
 
 TEST(Yaml, RefusesWhatWouldBeAmbiguous) {

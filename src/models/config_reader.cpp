@@ -167,11 +167,15 @@ std::vector<std::string> ConfigReader::without_usual(std::vector<std::string> ke
   return keys;
 }
 
-std::string ConfigReader::misspelt(const std::string& unused) const {
-  constexpr size_t kLetters = 2;
+std::vector<std::string> ConfigReader::absent() const {
   std::vector<std::string> absent;
   for (const std::string& key : asked_)
     if (config_.find(key) == nullptr) absent.push_back(key);
+  return absent;
+}
+
+std::string ConfigReader::misspelt(const std::string& unused, const std::vector<std::string>& absent) {
+  constexpr size_t kLetters = 2;
   return nearest_name(unused, absent, kLetters);
 }
 

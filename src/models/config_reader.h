@@ -46,9 +46,10 @@ class ConfigReader {
   // The keys that were not asked for and are not written into every model's config.json, in the file's order.
   std::vector<std::string> unused() const;
   static std::vector<std::string> without_usual(std::vector<std::string> keys);  // those of every config.json
-  // The key that one of unused() may be a misspelling of: one that was asked for and is absent. "" if none
-  // is.
-  std::string misspelt(const std::string& unused) const;
+  // Keys that were asked for and are absent, of which one of unused() may be a misspelling.
+  std::vector<std::string> absent() const;
+  // The one of absent() that is meant; "" if none is.
+  static std::string misspelt(const std::string& unused, const std::vector<std::string>& absent);
 
  private:
   const Json& config_;

@@ -100,6 +100,7 @@ TextConfig text_config_of(const Json& config, const std::string& where) {
 }
 
 void report_unused(const Json& config, const std::string& where) {
+  constexpr size_t kSearched = 200;  // for what they may have been meant to be
   Reading reading(config, where);
   reading.configure();
   const ConfigReader& reader = reading.reader();
@@ -114,9 +115,12 @@ void report_unused(const Json& config, const std::string& where) {
     for (const std::string& key : ConfigReader::without_usual(unused_beside_text(config)))
       keys.push_back(key);
   if (keys.empty()) return;
-  log_info(fmt::format("[{}] keys without effect, kept when the model is saved: {}", where, join(keys)));
+  log_info(fmt::format("[{}] keys without effect, kept when the model is saved: {}", where,
+                       list_some(keys, ", ", 40)));
+  keys.resize(std::min(keys.size(), kSearched));
+  const std::vector<std::string> absent = reader.absent();
   for (const std::string& key : keys)
-    if (const std::string meant = reader.misspelt(key); !meant.empty())
+    if (const std::string meant = ConfigReader::misspelt(key, absent); !meant.empty())
       log_warning(fmt::format("[{}] '{}' has no effect; did you mean '{}'?", where, key, meant));
 }
 

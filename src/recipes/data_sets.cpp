@@ -1,6 +1,8 @@
 #include "recipes/data_sets.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -41,30 +43,38 @@ data::RowOptions row_options(const SourceConfig& source, const RunConfig& run, c
   return options;
 }
 
-// As the user calls it, or else the shortest that no source before it has.
-std::string name_of(const SourceConfig& source, const std::vector<data::Member>& others) {
-  const auto taken = [&](const std::string& name) {
-    return name.empty() || std::any_of(others.begin(), others.end(),
-                                       [&](const data::Member& other) { return other.name == name; });
-  };
-  if (!source.name.empty()) {
-    if (taken(source.name)) fail("[data] two sources have the name '{}'", source.name);
-    return source.name;
+class SourceNames {
+ public:
+  // As the user calls it, or else the shortest that no source before it has.
+  std::string name_of(const SourceConfig& source) {
+    std::string name = source.name.empty() ? shortest_of(source.path) : source.name;
+    if (!taken_.insert(name).second) fail("[data] two sources have the name '{}'", name);
+    return name;
   }
-  std::string path = source.path;
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  std::string name = file_name(path);
-  if (taken(name)) name = path;
-  for (int number = 2; taken(name); ++number) name = fmt::format("{}#{}", path, number);
-  return name;
-}
+
+ private:
+  std::string shortest_of(std::string path) {
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    if (const std::string name = file_name(path); !name.empty() && !taken_.contains(name)) return name;
+    if (!path.empty() && !taken_.contains(path)) return path;
+    int& number = numbers_.try_emplace(path, 2).first->second;
+    std::string name;
+    do name = fmt::format("{}#{}", path, number++);
+    while (taken_.contains(name));
+    return name;
+  }
+
+  std::unordered_set<std::string> taken_;
+  std::unordered_map<std::string, int> numbers_;  // the next one to try, of a path
+};
 
 std::vector<data::Member> members_of(const std::vector<SourceConfig>& sources, const RunConfig& config,
                                      const rollout::TextFiles& text, const RowsWanted& rows) {
   std::vector<data::Member> members;
+  SourceNames names;
   for (const SourceConfig& source : sources) {
     data::Member member;
-    member.name = name_of(source, members);
+    member.name = names.name_of(source);
     member.weight = source.weight;
     member.source = std::make_shared<data::Source>(formats::expand_paths({source.path}));
     member.encoder = std::make_shared<data::RowEncoder>(text.tokenizer, data::renderer_of(text.chat),

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/shown.h"
 
 namespace temper::rollout {
 namespace {
+
+constexpr size_t kTold = 10;  // of a kind, one by one
 
 // Keys without effect on the result here: bookkeeping, other engines' caches, training-time outputs.
 const std::set<std::string, std::less<>> kNoEffect = {"_from_model_config",
@@ -42,6 +46,7 @@ bool is_neutral(std::string_view key, const Json& value) {
 std::vector<int64_t> read_stop_ids(const Json& config, const std::string& where, int64_t vocab_size,
                                    std::vector<int32_t>& stop_ids) {
   std::vector<int64_t> beyond;
+  std::unordered_set<int64_t> known(stop_ids.begin(), stop_ids.end());
   const Json* value = config.find("eos_token_id");
   if (value == nullptr || value->is_null()) return beyond;
   const Json::Array list = value->is_array() ? value->as_array() : Json::Array{*value};
@@ -51,7 +56,7 @@ std::vector<int64_t> read_stop_ids(const Json& config, const std::string& where,
     const int64_t number = id.as_int();
     if (number < 0 || number >= vocab_size) {
       if (number != -1) beyond.push_back(number);
-    } else if (std::find(stop_ids.begin(), stop_ids.end(), number) == stop_ids.end()) {
+    } else if (known.insert(number).second) {
       stop_ids.push_back(static_cast<int32_t>(number));
     }
   }
@@ -83,12 +88,16 @@ GenerateOptions read_generation_config(const std::string& model_folder, int64_t 
   if (!exists(where)) return options;
   const Json config = Json::parse_file(where);
   if (!config.is_object()) fail("[{}] expected an object, found {}", where, config.kind_name());
-  for (const int64_t id : read_stop_ids(config, where, vocab_size, options.stop_ids))
+  const std::vector<int64_t> beyond = read_stop_ids(config, where, vocab_size, options.stop_ids);
+  const auto effect = [&](const std::string& id, std::string_view pronoun) {
     log_warning(
-        fmt::format("[{}] eos_token_id has {}, but the tokens are 0 to vocab_size - 1 = {}; it has no "
-                    "effect",
-                    where, id, vocab_size - 1));
+        fmt::format("[{}] eos_token_id has {}, but the tokens are 0 to vocab_size - 1 = {}; {} no effect",
+                    where, id, vocab_size - 1, pronoun));
+  };
+  for (size_t i = 0; i < std::min(beyond.size(), kTold); ++i) effect(fmt::format("{}", beyond[i]), "it has");
+  if (beyond.size() > kTold) effect(fmt::format("{} more such ids", beyond.size() - kTold), "they have");
   bool do_sample = false;
+  size_t unsupported = 0;
   options.sampling.temperature = 1;
   for (const auto& [key, value] : config.as_object()) {
     if (value.is_null() || key == "eos_token_id" || kNoEffect.contains(key)) continue;
@@ -107,9 +116,13 @@ GenerateOptions read_generation_config(const std::string& model_folder, int64_t 
       options.sampling.repetition_penalty = read_number(value, where, key, 1e-6);
     else if (key == "max_new_tokens")
       options.max_new_tokens = static_cast<int64_t>(read_number(value, where, key, 1));
-    else if (!is_neutral(key, value))
-      log_warning(fmt::format("[{}] {} = {} is not supported and has no effect", where, key, value.dump()));
+    else if (!is_neutral(key, value) && ++unsupported <= kTold)
+      log_warning(fmt::format("[{}] {} = {} is not supported and has no effect", where, shortened(key),
+                              shortened(value.dump())));
   }
+  if (unsupported > kTold)
+    log_warning(
+        fmt::format("[{}] {} more keys are not supported and have no effect", where, unsupported - kTold));
   if (!do_sample) options.sampling.temperature = 0;
   return options;
 }

@@ -1,5 +1,8 @@
 #include "templates/chat.h"
 
+#include <unordered_map>
+#include <unordered_set>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -21,11 +24,29 @@ Json token_text(const Json& token) {
   return content && content->is_string() ? *content : Json();
 }
 
+// Those of files before count. Objects that others write may have any number of members: each is looked up
+// once, not compared with all.
 void add_tokens(const Json& file, Json& tokens) {
+  std::unordered_set<std::string> known;
+  for (const auto& [name, value] : tokens.as_object()) known.insert(name);
   for (const auto& [name, value] : file.as_object()) {
-    const bool token = name.ends_with("_token") && !tokens.find(name);
-    const Json text = token ? token_text(value) : Json();
-    if (text.is_string()) tokens.set(name, text);
+    const bool token = name.ends_with("_token") && !known.contains(name);
+    Json text = token ? token_text(value) : Json();
+    if (text.is_string()) tokens.as_object().emplace_back(name, std::move(text));
+  }
+}
+
+// As many calls of set().
+void set_all(const Json::Object& members, Json& values) {
+  std::unordered_map<std::string, size_t> places;
+  Json::Object& object = values.as_object();
+  for (size_t i = 0; i < object.size(); ++i) places.emplace(object[i].first, i);
+  for (const auto& [name, value] : members) {
+    const auto [place, is_new] = places.emplace(name, object.size());
+    if (is_new)
+      object.emplace_back(name, value);
+    else
+      object[place->second].second = value;
   }
 }
 
@@ -67,7 +88,8 @@ struct Folder {
     add_tokens(read_object(join_path(folder, "special_tokens_map.json")), tokens);
     for (const std::string& file : named_template_files(folder)) {
       const std::string name = file_name(file);
-      filed.emplace_back(name.substr(0, name.size() - kEnding.size()), read_file(join_path(folder, file), kLongestText));
+      filed.emplace_back(name.substr(0, name.size() - kEnding.size()),
+                         read_file(join_path(folder, file), kLongestText));
     }
     const std::string json_path = join_path(folder, "chat_template.json");
     const NamedTexts of_processor = templates_of(read_object(json_path), json_path);
@@ -129,7 +151,7 @@ Json variables(const ChatTemplate& chat, const Json& messages, bool add_generati
   if (!extra.is_object()) fail("the variables of a chat must be an object, found {}", extra.kind_name());
   Json values = chat.special_tokens;
   for (const char* name : {"tools", "documents"}) values.set(name, nullptr);
-  for (const auto& [name, value] : extra.as_object()) values.set(name, value);
+  set_all(extra.as_object(), values);
   values.set("messages", messages);
   values.set("add_generation_prompt", add_generation_prompt);
   return values;

@@ -87,7 +87,10 @@ std::string Template::render(const Json& values) const { return render_with_gene
 
 Rendered Template::render_with_generation(const Json& values, const Limits& limits) const {
   const Budget budget(limits);
-  const Variables variables = variables_of(values);
+  Variables variables = variables_of(values);
+  // Others may come in any number, from files and rows.
+  std::erase_if(variables,
+                [&](const auto& each) { return each.first != "messages" && !mentions(each.first); });
   Interpreter interpreter(variables);
   try {
     interpreter.run(parsed_->block);

@@ -62,10 +62,38 @@ Named named_tokens(const Json& file, const std::string& place) {
   return named;
 }
 
-bool has(const Named& named, std::string_view content) {
-  return std::any_of(named.begin(), named.end(),
-                     [&](const auto& entry) { return entry.second.content == content; });
+std::set<std::string_view> contents_of(const Named& named) {
+  std::set<std::string_view> contents;
+  for (const auto& [key, token] : named) contents.insert(token.content);
+  return contents;
 }
+
+// The tokens of a model by their spellings and ids: a search through all of them for each of a hundred
+// thousand declared ones would take minutes.
+class ModelTokens {
+ public:
+  explicit ModelTokens(const Vocabulary::Entries& model) {
+    for (const auto& [spelling, id] : model) {
+      ids_.emplace(spelling, id);
+      spellings_.emplace(id, spelling);
+      next_id_ = std::max(next_id_, id + 1);
+    }
+  }
+  std::optional<int32_t> id_of(std::string_view spelling) const {
+    const auto found = ids_.find(spelling);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::optional<std::string_view> spelling_of(int32_t id) const {
+    const auto found = spellings_.find(id);
+    return found == spellings_.end() ? std::nullopt : std::optional(found->second);
+  }
+  int32_t next_id() const { return next_id_; }
+
+ private:
+  std::unordered_map<std::string_view, int32_t> ids_;
+  std::unordered_map<int32_t, std::string_view> spellings_;
+  int32_t next_id_ = 0;
+};
 
 // Whether what contradicts other files is refused, or left out with a warning.
 enum class Rank { kDecides, kGivesWay };
@@ -74,7 +102,7 @@ class Declarations {
  public:
   Declarations(std::string folder, std::vector<AddedToken> own, const Vocabulary::Entries& model,
                int64_t vocab_size)
-      : folder_(std::move(folder)), model_(model), vocab_size_(vocab_size) {
+      : folder_(std::move(folder)), model_(model), vocab_size_(vocab_size), next_id_(model_.next_id()) {
     for (AddedToken& token : own) add(std::move(token), kOwnFile);
   }
 
@@ -103,11 +131,10 @@ class Declarations {
       return;
     }
     if (without_room_.contains(token.content)) return;
-    const auto in_model = std::find_if(model_.begin(), model_.end(),
-                                       [&](const auto& entry) { return entry.first == token.content; });
-    token.id = in_model != model_.end() ? in_model->second : next_id();
-    if (in_model != model_.end() || token.id < room) return add(std::move(token), file);
-    if (room > 0)
+    const std::optional<int32_t> in_model = model_.id_of(token.content);
+    token.id = in_model.value_or(next_id_);
+    if (in_model || token.id < room) return add(std::move(token), file);
+    if (room > 0 && ++without_id_ <= kTold)
       log_warning(
           fmt::format("[{}] {} is '{}', to which no file gives an id, and the model's vocab_size, {}, has no "
                       "room for it: "
@@ -116,6 +143,9 @@ class Declarations {
   }
 
   std::vector<AddedToken> finish() {
+    if (without_id_ > kTold)
+      log_warning(fmt::format("[{}] for {} more tokens without an id there is no room, either", folder_,
+                              without_id_ - kTold));
     for (const auto& [file, tokens] : beyond_)
       log_warning(
           fmt::format("[{}] the model's vocab_size, {}, has no room for the ids of tokens: {}; texts with "
@@ -131,15 +161,9 @@ class Declarations {
   void add(AddedToken token, std::string_view file) {
     by_content_.emplace(token.content, tokens_.size());
     by_id_.emplace(token.id, tokens_.size());
+    next_id_ = std::max(next_id_, token.id + 1);
     files_.push_back(file);
     tokens_.push_back(std::move(token));
-  }
-
-  int32_t next_id() const {
-    int32_t next = 0;
-    for (const auto& entry : model_) next = std::max(next, entry.second + 1);
-    for (const AddedToken& token : tokens_) next = std::max(next, token.id + 1);
-    return next;
   }
 
   // What other files say of the token or of its id; "": nothing else.
@@ -158,10 +182,9 @@ class Declarations {
     }
     if (const auto known = by_id_.find(token.id); known != by_id_.end())
       return tokens(tokens_[known->second].content, files_[known->second]);
-    for (const auto& [spelling, id] : model_) {
-      if (spelling == token.content && id != token.id) return ids(id, kOwnFile);
-      if (spelling != token.content && id == token.id) return tokens(spelling, kOwnFile);
-    }
+    if (const auto id = model_.id_of(token.content); id && *id != token.id) return ids(*id, kOwnFile);
+    if (const auto spelling = model_.spelling_of(token.id); spelling && *spelling != token.content)
+      return tokens(*spelling, kOwnFile);
     return "";
   }
 
@@ -170,8 +193,12 @@ class Declarations {
   }
 
   std::string folder_;
-  const Vocabulary::Entries& model_;
+  static constexpr size_t kTold = 10;
+
+  ModelTokens model_;
   int64_t vocab_size_;  // 0: not known
+  int32_t next_id_;     // the first that no token has
+  size_t without_id_ = 0;
   std::vector<AddedToken> tokens_;
   std::vector<std::string_view> files_;  // that declare them
   std::unordered_map<std::string, size_t> by_content_;
@@ -222,9 +249,10 @@ std::vector<AddedToken> declared_tokens(const TokenFiles& files, std::vector<Add
       all.state(std::move(token), kSettings, true);
     }
   }
+  const std::set<std::string_view> in_settings = contents_of(of_settings), in_names = contents_of(of_names);
   if (files.added.is_object())
     for (const auto& [content, id] : files.added.as_object()) {
-      const bool special = has(of_settings, content) || has(of_names, content);
+      const bool special = in_settings.contains(content) || in_names.contains(content);
       all.state({content, as_token_id(id, fmt::format("{} '{}'", place(kAdded), content)), special, !special},
                 kAdded, false, decoder ? Rank::kGivesWay : Rank::kDecides);
     }

@@ -12,11 +12,26 @@ constexpr int64_t kAlignment = 64;
 
 int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-void BlockList::insert(Blocks& blocks, int64_t offset, int64_t bytes) {
-  if (spare_blocks_.empty()) {
-    blocks.emplace(offset, bytes);
-    return;
+namespace {
+
+template <class Tree>
+void add_nodes(std::vector<typename Tree::node_type>& spare, size_t wanted, size_t in_trees) {
+  Tree tree;
+  while (spare.size() < wanted) {
+    tree.insert(typename Tree::value_type{});
+    spare.push_back(tree.extract(tree.begin()));
   }
+  if (const size_t all = spare.size() + in_trees; spare.capacity() < all) spare.reserve(2 * all);
+}
+
+}  // namespace
+
+void BlockList::prepare() {
+  add_nodes<Blocks>(spare_blocks_, 2, free_.size() + live_.size());
+  add_nodes<Sizes>(spare_sizes_, live_.size() + 2, by_size_.size());
+}
+
+void BlockList::insert(Blocks& blocks, int64_t offset, int64_t bytes) {
   Blocks::node_type node = std::move(spare_blocks_.back());
   spare_blocks_.pop_back();
   node.key() = offset;
@@ -26,10 +41,6 @@ void BlockList::insert(Blocks& blocks, int64_t offset, int64_t bytes) {
 
 void BlockList::insert_free(int64_t offset, int64_t bytes) {
   insert(free_, offset, bytes);
-  if (spare_sizes_.empty()) {
-    by_size_.emplace(bytes, offset);
-    return;
-  }
   Sizes::node_type node = std::move(spare_sizes_.back());
   spare_sizes_.pop_back();
   node.value() = {bytes, offset};
@@ -42,6 +53,7 @@ void BlockList::erase_free(Blocks::iterator block) {
 }
 
 std::optional<BlockList::Block> BlockList::take(int64_t bytes, int64_t capacity) {
+  prepare();
   bytes = round_up(std::max<int64_t>(bytes, 1), kAlignment);
   int64_t offset = end_;
   const auto fit = by_size_.lower_bound({bytes, 0});
@@ -62,7 +74,7 @@ std::optional<BlockList::Block> BlockList::take(int64_t bytes, int64_t capacity)
   return Block{offset, bytes};
 }
 
-int64_t BlockList::give(int64_t offset) {
+int64_t BlockList::give(int64_t offset) noexcept {
   const auto block = live_.find(offset);
   if (block == live_.end()) return 0;
   const int64_t given = block->second;

@@ -33,13 +33,15 @@ void LastUses::used(int64_t offset) {
   }
 }
 
-void LastUses::given(int64_t offset, int64_t bytes) {
+void LastUses::given(int64_t offset, int64_t bytes) noexcept try {
   if (!several()) return;
   Left left{offset + bytes, {}};
   std::vector<int> users{0};
   if (auto found = users_.extract(offset)) users = std::move(found.mapped());
   for (const int stream : users) left.marks.emplace_back(stream, streams_->mark(stream));
   left_[offset] = std::move(left);
+} catch (...) {
+  streams_->finish();
 }
 
 }  // namespace temper::device

@@ -19,6 +19,8 @@ class Streams {
   // The current stream's later work waits for that point; of a null mark, for all that the stream was asked
   // for until now.
   virtual void wait(int stream, const Mark& mark) = 0;
+  // Waits until all streams have done what they were asked for.
+  virtual void finish() noexcept = 0;
 };
 
 // Which streams used the blocks of one address range last, so that memory which one stream left serves
@@ -32,8 +34,8 @@ class LastUses {
   void taken(int64_t offset, int64_t bytes);
   // The current stream, too, works on a block that is handed out.
   void used(int64_t offset);
-  // A block came back; nobody asks for more work on it.
-  void given(int64_t offset, int64_t bytes);
+  // A block came back; nobody asks for more work on it. Where that cannot be noted, waits for all work instead.
+  void given(int64_t offset, int64_t bytes) noexcept;
   // All work is done.
   void forget() { left_.clear(); }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <string>
 
 namespace temper::device {
@@ -13,6 +14,7 @@ class Recorded final : public Streams {
   int count() const override { return number; }
   int current() const override { return here; }
   Mark mark(int stream) override {
+    if (fails) throw std::bad_alloc();
     ++marks;
     return std::make_shared<int>(++points[static_cast<size_t>(stream)]);
   }
@@ -20,9 +22,11 @@ class Recorded final : public Streams {
     said += std::to_string(here) + " waits for " + std::to_string(stream) + "." +
             std::to_string(*std::static_pointer_cast<int>(mark)) + "\n";
   }
+  void finish() noexcept override { said += "all is done\n"; }
   std::string take_said() { return std::exchange(said, ""); }
 
   int number = 1, here = 0, marks = 0;
+  bool fails = false;
   std::vector<int> points = std::vector<int>(4);
   std::string said;
 };
@@ -105,6 +109,19 @@ TEST_F(LastUsesTest, NobodyWaitsForWorkThatIsDone) {
   streams_.here = 1;
   uses_.taken(0, 64);
   EXPECT_EQ(streams_.said, "");
+}
+
+// Blocks are given back while errors unwind.
+TEST_F(LastUsesTest, WhatCannotBeNotedIsWaitedFor) {
+  streams_.number = 2;
+  uses_.taken(0, 64);
+  streams_.fails = true;
+  uses_.given(0, 64);
+  EXPECT_EQ(streams_.take_said(), "all is done\n");
+  streams_.fails = false;
+  streams_.here = 1;
+  uses_.taken(0, 64);
+  EXPECT_EQ(streams_.take_said(), "");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "device/host_memory.h"
 
 namespace temper {
 namespace {
@@ -80,13 +81,6 @@ int64_t current_resident_bytes() {
   return kib < 0 ? 0 : kib * 1024;
 }
 
-int64_t available_host_bytes() {
-  const int64_t kib = number_in("/proc/meminfo", "MemAvailable:");
-  int64_t bytes = kib >= 0 ? kib * 1024 : sysconf(_SC_PHYS_PAGES) * int64_t{sysconf(_SC_PAGE_SIZE)};
-  const int64_t limit = number_in("/sys/fs/cgroup/memory.max", "");
-  const int64_t used = number_in("/sys/fs/cgroup/memory.current", "");
-  if (limit > 0 && used >= 0) bytes = std::min(bytes, std::max<int64_t>(limit - used, 0));
-  return bytes;
-}
+int64_t available_host_bytes() { return device::host_memory().bytes; }
 
 }  // namespace temper

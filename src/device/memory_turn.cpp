@@ -77,12 +77,14 @@ MemoryTurn::MemoryTurn(Device device, std::string whose, const std::vector<Sleep
   }
 }
 
-MemoryTurn::~MemoryTurn() {
+MemoryTurn::~MemoryTurn() try {
   try {
     wake();
   } catch (const Error& error) {
     log_warning(fmt::format("after {}: {}", whose_, error.what()));
   }
+} catch (const std::bad_alloc&) {
+  return;  // a destructor's handler would throw again
 }
 
 void MemoryTurn::wake() {

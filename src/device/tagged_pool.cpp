@@ -62,10 +62,20 @@ bool Region::resume() {
   return true;
 }
 
-TaggedPool::TaggedPool(int64_t limit, MakeRegion make) : limit_(limit) {
+namespace {
+
+// Of few addresses, by what runs need: in hundredths, by tag.
+constexpr std::array<int64_t, kNumMemoryTags> kShares{22, 0, 22, 34, 6, 2, 8, 6};
+constexpr int64_t kPlenty = int64_t{1} << 30;
+
+}  // namespace
+
+TaggedPool::TaggedPool(int64_t limit, MakeRegion make, int64_t addresses, std::string limited_by)
+    : limited_by_(std::move(limited_by)), limit_(limit) {
+  const int64_t most = std::max(limit * 2, kPlenty);
   for (size_t i = 0; i < regions_.size(); ++i)
     if (static_cast<MemoryTag>(i) != MemoryTag::kGradients)
-      regions_[i] = make(std::max<int64_t>(limit * 2, int64_t{1} << 30));
+      regions_[i] = make(addresses < 0 ? most : std::min(most, addresses / 100 * kShares[i]));
 }
 
 Region* TaggedPool::region_of(MemoryTag tag) const { return regions_[static_cast<size_t>(tag)].get(); }
@@ -241,9 +251,13 @@ std::string advice(MemoryTag tag) {
 
 void TaggedPool::fail_out_of_memory(int64_t bytes, MemoryTag tag) const {
   const int64_t used = live();
+  const std::string whose = limited_by_.empty() ? "" : fmt::format(", which {} sets", limited_by_);
   const std::string found =
       used + bytes > limit_
-          ? fmt::format("{} of the limit of {} are in use", format_bytes(used), format_bytes(limit_))
+          ? fmt::format("{} of the limit of {}{} are in use", format_bytes(used), format_bytes(limit_), whose)
+      : !limited_by_.empty()
+          ? fmt::format("{} leaves no more beside the {} in use (the limit is {}); raise it", limited_by_,
+                        format_bytes(used), format_bytes(limit_))
           : fmt::format(
                 "the device has no free memory beyond the {} that this process holds (the limit is {}); "
                 "other processes may use the device",

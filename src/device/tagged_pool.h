@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "device/block_list.h"
 #include "device/last_uses.h"
@@ -71,7 +72,9 @@ class TaggedPool : public Pool {
  protected:
   // Regions are made by the room; the limit is kept below what the device has.
   using MakeRegion = std::unique_ptr<Region> (*)(int64_t reserve_bytes);
-  TaggedPool(int64_t limit, MakeRegion make);
+  // `addresses`: that all regions together may reserve; -1: plenty. `limited_by`: whose limit it is, where it
+  // is not what the device has.
+  TaggedPool(int64_t limit, MakeRegion make, int64_t addresses = -1, std::string limited_by = "");
 
  private:
   Region* region_of(MemoryTag tag) const;  // null for a tag that has none of its own
@@ -85,6 +88,7 @@ class TaggedPool : public Pool {
   [[noreturn]] void fail_out_of_memory(int64_t bytes, MemoryTag tag) const;
 
   mutable std::mutex mutex_;
+  const std::string limited_by_;
   int64_t limit_, peak_live_ = 0, peak_held_ = 0;
   MemoryUsage usage_ = {};  // live, peak and allocations of each tag
   std::array<std::unique_ptr<Region>, kNumMemoryTags> regions_;

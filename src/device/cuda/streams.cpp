@@ -57,6 +57,13 @@ class GpuStreams final : public Streams {
           "waiting for another stream");
   }
 
+  // A lost GPU is told by the next launch. Work that is captured runs later, and its memory is an arena's.
+  void finish() noexcept override {
+    const CurrentGpu gpu(gpu_);
+    for (const cudaStream_t stream : streams_)
+      if (stream != nullptr && !is_captured(stream)) cudaStreamSynchronize(stream);
+  }
+
   // Made when it is first used.
   cudaStream_t use(int index) {
     const std::lock_guard lock(mutex_);

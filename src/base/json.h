@@ -27,6 +27,23 @@ class Json {
   Json(std::string_view value) : value_(std::string(value)) {}
   Json(Array value) : value_(std::move(value)) {}
   Json(Object value) : value_(std::move(value)) {}
+  // A copy that runs out of memory leaves the value as it was. (The variant's own copies may leave it without
+  // any, and libstdc++ 12 takes it for a value then.)
+  Json(const Json& other) {
+    std::visit(
+        [this](const auto& held) {
+          auto copy = held;
+          value_ = std::move(copy);
+        },
+        other.value_);
+  }
+  Json(Json&&) noexcept = default;
+  Json& operator=(const Json& other) {
+    Json copy(other);
+    return *this = std::move(copy);
+  }
+  Json& operator=(Json&&) noexcept = default;
+  ~Json() = default;
 
   // Strict RFC 8259: no duplicate keys, no trailing text, valid UTF-8, at most 512 levels deep. Errors name
   // `where`, the line and the column.

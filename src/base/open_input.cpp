@@ -73,9 +73,12 @@ std::string objection(const std::string& path, const struct stat& info, InputKin
 
 void fail_system(std::string_view action, const std::string& path, int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG || error == ENOMEM;
+  const bool too_many = error == EMFILE || error == ENFILE;
   throw Error(fmt::format("[{}] cannot {}: {}{}", path, action, std::strerror(error),
-                          full ? "; free some space or choose another folder" : ""),
-              full ? ErrorKind::kResources : ErrorKind::kInput);
+                          full       ? "; free some space or choose another folder"
+                          : too_many ? "; raise the limit of open files (ulimit -n)"
+                                     : ""),
+              full || too_many ? ErrorKind::kResources : ErrorKind::kInput);
 }
 
 int open_input(const std::string& path, InputKind kind) {

@@ -22,18 +22,21 @@ void SharedState::write(const std::function<void(StateWriter&)>& files) noexcept
   try {
     writer_ = std::make_unique<StateWriter>(root_, step_, owner_);
     files(*writer_);
-  } catch (const Error& error) {
-    error_.emplace(error);
-  } catch (const std::bad_alloc&) {
-    error_.emplace("out of memory while a checkpoint was written", ErrorKind::kResources);
-  } catch (const std::exception& error) {
-    error_.emplace(error.what(), ErrorKind::kDefect);
+  } catch (...) {
+    error_ = std::current_exception();  // which takes no memory
   }
+}
+
+// What write() could not do.
+void SharedState::rethrow() const try {
+  if (error_) std::rethrow_exception(error_);
+} catch (const std::bad_alloc&) {
+  fail_resources("out of memory while a checkpoint was written");
 }
 
 void SharedState::name_it(collectives::Group& ranks) {
   const std::vector<std::string> written = collectives::made_at_each(ranks, "files of the checkpoint", [&] {
-    if (error_) throw Error(*error_);
+    rethrow();
     return files_to_json(writer_->files()).dump();
   });
   collectives::at_root(ranks, "the checkpoint's commit", [&] {

@@ -1,4 +1,5 @@
 #pragma once
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,13 +25,14 @@ class SharedState {
   void commit(collectives::Group& ranks);
 
  private:
+  void rethrow() const;
   void name_it(collectives::Group& ranks);
 
   std::string root_;
   int64_t step_;
   StagedOwner owner_;
   std::unique_ptr<StateWriter> writer_;
-  std::optional<Error> error_;
+  std::exception_ptr error_;
 };
 
 }  // namespace temper::checkpoints

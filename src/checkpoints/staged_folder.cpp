@@ -1,6 +1,7 @@
 #include "checkpoints/staged_folder.h"
 
 #include <fcntl.h>
+#include <new>
 
 #include <cerrno>
 #include <cstdio>
@@ -94,12 +95,14 @@ StagedFolder::~StagedFolder() {
   if (is_owner_) discard();
 }
 
-void StagedFolder::discard() noexcept {
+void StagedFolder::discard() noexcept try {
   try {
     if (!path_.empty() && exists(path_)) remove_all(path_);
   } catch (const Error& error) {
     log_warning(fmt::format("a temporary folder could not be removed: {}", error.what()));
   }
+} catch (const std::bad_alloc&) {
+  // It is swept when the next checkpoint is written.
 }
 
 std::string StagedFolder::operator/(std::string_view name) const { return join_path(path_, name); }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <new>
 
 #include <algorithm>
 #include <chrono>
@@ -93,7 +94,13 @@ Progress::Progress(ProgressOptions options) : options_(options) {
   if (options_.terminal) set_log_prefix(kClearLine);
 }
 
-Progress::~Progress() { finish(); }
+Progress::~Progress() {
+  try {
+    finish();
+  } catch (const std::bad_alloc&) {
+    // Without memory the last line is not shown.
+  }
+}
 
 void Progress::show(const StepReport& report) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();

@@ -2,21 +2,23 @@
 
 #include "base/build.h"
 #include "base/child_guard.h"
+#include "base/end_signals.h"
 #include "base/error.h"
 #include "base/file_signals.h"
+#include "base/library_exits.h"
 #include "base/max_threads.h"
 #include "base/shown.h"
 #include "base/threads.h"
 #include "cli/program.h"
+#include "collectives/launcher_line.h"
 #include "commit.h"
 #include "ops/hardware_table.h"
 #include "ops/op_info.h"
 #include "startup.h"
 
-int main(int argc, char** argv) {
-  temper::serve_as_guard(argc, argv);
-  temper::set_commit(TEMPER_COMMIT);
-  temper::handle_file_signals();
+namespace {
+
+int run(int argc, char** argv) {
   try {
     temper::register_everything();
     temper::ops::check_hardware_tables(temper::ops::hardware_tables(), temper::ops::op_infos());
@@ -49,4 +51,19 @@ int main(int argc, char** argv) {
   temper::cli::add_eval(program);
   temper::cli::add_weights_send(program);
   return program.run(argc, argv);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  temper::serve_as_guard(argc, argv);
+  temper::end_on_signals();
+  temper::collectives::join_launcher();
+  temper::set_commit(TEMPER_COMMIT);
+  temper::handle_file_signals();
+  temper::tell_exits_of_libraries();
+  const int code = run(argc, argv);
+  temper::collectives::tell_launcher_end();
+  temper::leave_exit_to_program();
+  return code;
 }

@@ -1,8 +1,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <chrono>
 
 #include <atomic>
 #include <cmath>
@@ -21,6 +23,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "base/waited.h"
 
 namespace temper {
 namespace {
@@ -245,6 +248,16 @@ TEST(Files, ALockNamesWhoHasIt) {
               std::string::npos)
         << error.what();
   }
+}
+
+// A machine that slept, or a process that was stopped, has not waited.
+TEST(Waited, CountsALongAbsenceAsOneLook) {
+  Waited waited;
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const double short_wait = waited.seconds();
+  EXPECT_GE(short_wait, 0.05);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+  EXPECT_LE(waited.seconds() - short_wait, Waited::kLook);
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
 #include "checkpoints/placed_tensors.h"
 
-#include <exception>
-
 #include "base/error.h"
-#include "collectives/at_root.h"
+#include "collectives/kept_errors.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -36,32 +34,27 @@ Tensor whole_of(const PlacedTensor& tensor, collectives::Group& ranks) {
   return tensor.placement->is_whole() ? tensor.own : gather(tensor, ranks, true);
 }
 
-void with_whole(collectives::Group& ranks, const std::vector<PlacedTensor>& tensors,
-                const std::function<void(const std::function<Tensor(size_t)>&)>& use) {
+void with_whole(
+    collectives::Group& ranks, const std::vector<PlacedTensor>& tensors,
+    const std::function<void(const collectives::Root&, const std::function<Tensor(size_t)>&)>& use) {
   constexpr const char* kName = "the tensor to gather";
   const std::string done = "done";
-  std::exception_ptr error;
+  collectives::KeptErrors kept(ranks);
+  kept.at_root([&](const collectives::Root& root) {
+    use(root, [&](size_t i) {
+      if (tensors[i].placement->is_whole()) return tensors[i].own;
+      ranks.broadcast_object(kName, std::to_string(i), 0);
+      return gather(tensors[i], ranks, true);
+    });
+  });
   if (ranks.rank() == 0) {
-    try {
-      use([&](size_t i) {
-        if (tensors[i].placement->is_whole()) return tensors[i].own;
-        ranks.broadcast_object(kName, std::to_string(i), 0);
-        return gather(tensors[i], ranks, true);
-      });
-    } catch (const collectives::StoppedByAnother&) {
-      throw;  // nobody hears any more
-    } catch (...) {
-      error = std::current_exception();
-    }
     ranks.broadcast_object(kName, done, 0);
   } else {
     for (std::string next = ranks.broadcast_object(kName, "", 0); next != done;
          next = ranks.broadcast_object(kName, "", 0))
       gather(tensors[std::stoul(next)], ranks, false);
   }
-  collectives::at_root(ranks, "what was gathered", [&] {
-    if (error) std::rethrow_exception(error);
-  });
+  kept.raise("what was gathered");
 }
 
 }  // namespace temper::checkpoints

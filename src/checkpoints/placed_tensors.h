@@ -2,7 +2,7 @@
 #include <functional>
 #include <vector>
 
-#include "collectives/group.h"
+#include "collectives/at_root.h"
 #include "weights/layout.h"
 
 namespace temper::checkpoints {
@@ -13,7 +13,8 @@ Tensor whole_of(const PlacedTensor& tensor, collectives::Group& ranks);
 
 // Rank 0 runs `use` with a function that gives the whole of tensors[i], in any order; the others give their
 // parts until it is done. All ranks call it; an Error of `use` is thrown on all of them.
-void with_whole(collectives::Group& ranks, const std::vector<PlacedTensor>& tensors,
-                const std::function<void(const std::function<Tensor(size_t)>&)>& use);
+void with_whole(
+    collectives::Group& ranks, const std::vector<PlacedTensor>& tensors,
+    const std::function<void(const collectives::Root&, const std::function<Tensor(size_t)>&)>& use);
 
 }  // namespace temper::checkpoints

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/stop_signals.h"
 #include "checkpoints/weights_sample.h"
 #include "cli/adapters.h"
 #include "cli/batch_invariant.h"
@@ -23,7 +24,6 @@
 #include "rollout/engine.h"
 #include "rollout/finish.h"
 #include "rollout/text_model.h"
-#include "training/signals.h"
 
 namespace temper::cli {
 namespace {
@@ -106,7 +106,7 @@ class Batch {
     rollout::EngineOptions engine;
     engine.max_running = std::max<int64_t>(1, std::min(arguments_.batch, to_do_));
     engine.cache_tokens = engine.max_running * (most / engine.page_tokens + 1) * engine.page_tokens;
-    const training::StopSignals signals;
+    const StopSignals signals;
     const bool whole = to_do_ == 0 || generate(engine, signals);
     file_.close();
     if (!whole) {
@@ -238,7 +238,7 @@ class Batch {
   }
 
   // False where a signal ended it.
-  bool generate(const rollout::EngineOptions& options, const training::StopSignals& signals) {
+  bool generate(const rollout::EngineOptions& options, const StopSignals& signals) {
     if (!arguments_.weights_from.empty())
       new_weights_.emplace(arguments_.weights_from, model_->decoder, adapters_,
                            loading_of(arguments_.weights_mode, arguments_.sampling.device));

@@ -6,13 +6,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/stop_signals.h"
 #include "cli/adapters.h"
 #include "cli/line_reader.h"
 #include "cli/program.h"
 #include "cli/sampling.h"
 #include "cli/streamed_answer.h"
 #include "rollout/text_model.h"
-#include "training/signals.h"
 
 namespace temper::cli {
 namespace {
@@ -60,7 +60,7 @@ class Conversation {
     messages_.push_back(Json::Object{{"role", "user"}, {"content", line}});
     const std::vector<int32_t> prompt = text_.encode_prompt(text_.chat_prompt(messages_), false);
     // Ctrl-C ends the answer, not the conversation.
-    const training::StopSignals signals;
+    const StopSignals signals;
     StreamedAnswer said = stream_answer(generator_, text_.tokenizer, prompt, adapter_->apply(options_),
                                         stops_, [&] { return !signals.requested(); });
     messages_.push_back(Json::Object{{"role", "assistant"}, {"content", std::move(said.text)}});

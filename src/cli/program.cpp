@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <sstream>
+#include <system_error>
 
 #include "base/build.h"
 #include "base/error.h"
@@ -255,6 +256,14 @@ int Program::run(int argc, char** argv) {
     return static_cast<int>(error.kind());
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "temper: out of memory; use a smaller micro-batch, sequence length or model\n");
+    return static_cast<int>(ErrorKind::kResources);
+  } catch (const std::system_error& error) {
+    // Threads and their locks: the system has no more of them.
+    std::fprintf(
+        stderr,
+        "temper: the system gives no more threads, descriptors or memory: %s; use fewer (OMP_NUM_THREADS, "
+        "train.threads), or raise the limit (ulimit -a)\n",
+        error.what());
     return static_cast<int>(ErrorKind::kResources);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "temper: %s (a defect of Temper; please report it)\n",

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "base/end_signals.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "collectives/launch.h"
@@ -20,12 +21,12 @@ int number_of_ranks(const std::string& text) {
   return static_cast<int>(*ranks);
 }
 
-int start(int ranks, const RunArguments& parsed, const std::string& name) {
-  std::vector<std::string> command{name};
+int start(int ranks, const RunArguments& parsed, const RankedCommand& ranked) {
+  std::vector<std::string> command{ranked.name};
   if (!parsed.yaml_file.empty()) command.push_back(parsed.yaml_file);
   command.insert(command.end(), parsed.chosen.begin(), parsed.chosen.end());
   command.insert(command.end(), parsed.flags.begin(), parsed.flags.end());
-  return collectives::start_ranks(ranks, command);
+  return collectives::start_ranks(ranks, command, ranked.saved);
 }
 
 }  // namespace
@@ -36,14 +37,16 @@ int run_on_ranks(RunArguments& parsed, const RankedCommand& command) {
     command.run(ranks);
   };
   const std::optional<std::string> given = parsed.take("--ranks");
-  if (collectives::launched()) {
+  outlive_readers();
+  if (const auto started = collectives::launched()) {
+    if (started->rank != 0) end_silently();
     if (given)
       fail("[command line] --ranks is {}, but a launcher has started the ranks; leave it out", *given);
     collectives::launch("mpi", {}, run);
     return 0;
   }
   const int ranks = given ? number_of_ranks(*given) : 1;
-  if (ranks > 1) return command.prepare(ranks) ? start(ranks, parsed, command.name) : 0;
+  if (ranks > 1) return command.prepare(ranks) ? start(ranks, parsed, command) : 0;
   run(collectives::alone());
   return 0;
 }

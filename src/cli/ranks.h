@@ -13,6 +13,7 @@ struct RankedCommand {
   // Before so many ranks of this machine are started; false: nothing is left for them to do.
   std::function<bool(int ranks)> prepare = {};
   std::function<void(collectives::Group&)> run = {};  // by each of them; log lines are those of rank 0
+  std::function<std::string()> saved = {};  // what is saved, where ranks were lost; empty: nothing is
 };
 
 // On the ranks that a launcher has started, on --ranks of this machine, or on one. The exit code.

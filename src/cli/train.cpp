@@ -76,7 +76,8 @@ int train(const std::vector<std::string>& arguments) {
                                    [&](collectives::Group& ranks) {
                                      const Run run = read_run(parsed);
                                      recipes::train(run.config, run.yaml, run.options, ranks);
-                                   }});
+                                   },
+                               .saved = [&] { return recipes::what_is_saved(read_run(parsed).config); }});
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
 #include "collectives/at_root.h"
 
+#include <new>
 #include <optional>
 
 namespace temper::collectives {
 namespace {
 
-// What was made, or the Error, as bytes; the Error stays with the rank that threw it.
+// What was made, or the Error, as bytes.
 struct Attempt {
   std::string bytes;
   std::optional<Error> error;
@@ -15,35 +16,43 @@ Attempt attempt(const std::function<std::string()>& make) {
   Attempt made;
   try {
     made.bytes = fmt::format("+{}", make());
+  } catch (const StoppedByAnother&) {
+    throw;  // nobody comes any more
   } catch (const Error& thrown) {
     made.error.emplace(thrown);
-    made.bytes = fmt::format("{}{}", static_cast<int>(thrown.kind()), thrown.what());
+  } catch (const std::bad_alloc&) {
+    made.error.emplace("out of memory", ErrorKind::kResources);
   }
+  if (made.error) made.bytes = fmt::format("{}{}", static_cast<int>(made.error->kind()), made.error->what());
   return made;
 }
 
 // Of another rank's attempt. `who`: stands before an Error's text.
-std::string result_of(std::string bytes, const std::string& who) {
+std::string result_of(const Group& group, std::string bytes, const std::string& who) {
   const char kind = bytes.at(0);
   bytes.erase(0, 1);
-  if (kind != '+') throw Error(who + bytes, static_cast<ErrorKind>(kind - '0'));
+  if (kind != '+') throw ErrorOfAll(who + bytes, static_cast<ErrorKind>(kind - '0'), group.size());
   return bytes;
 }
 
 }  // namespace
 
+bool is_of_all(const Group& group, const Error& error) {
+  if (group.is_alone()) return true;
+  const auto* shared = dynamic_cast<const ErrorOfAll*>(&error);
+  return shared != nullptr && shared->ranks() == group.size();
+}
+
 std::string made_at_root(Group& group, std::string_view name, const std::function<std::string()>& make) {
   if (group.is_alone()) return make();
   Attempt made;
   if (group.rank() == 0) made = attempt(make);
-  std::string bytes = group.broadcast_object(name, std::move(made.bytes), 0);
-  if (made.error) throw Error(*made.error);
-  return result_of(std::move(bytes), {});
+  return result_of(group, group.broadcast_object(name, std::move(made.bytes), 0), {});
 }
 
-void at_root(Group& group, std::string_view name, const std::function<void()>& act) {
+void at_root(Group& group, std::string_view name, const std::function<void(const Root&)>& act) {
   made_at_root(group, name, [&] {
-    act();
+    act(Root());
     return std::string();
   });
 }
@@ -51,10 +60,19 @@ void at_root(Group& group, std::string_view name, const std::function<void()>& a
 std::vector<std::string> made_at_each(Group& group, std::string_view name,
                                       const std::function<std::string()>& make) {
   if (group.is_alone()) return {make()};
-  std::vector<std::string> all = group.gather_objects(name, attempt(make).bytes);
+  Attempt made = attempt(make);
+  std::vector<std::string> all =
+      group.gather_objects(name, std::move(made.bytes), made.error ? &*made.error : nullptr);
   for (size_t rank = 0; rank < all.size(); ++rank)
-    all[rank] = result_of(std::move(all[rank]), rank == 0 ? "" : fmt::format("rank {}: ", rank));
+    all[rank] = result_of(group, std::move(all[rank]), rank == 0 ? "" : fmt::format("rank {}: ", rank));
   return all;
+}
+
+void at_each(Group& group, std::string_view name, const std::function<void()>& act) {
+  made_at_each(group, name, [&] {
+    act();
+    return std::string();
+  });
 }
 
 }  // namespace temper::collectives

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/trace.h"
+#include "collectives/launch.h"
 
 namespace temper::collectives {
 namespace {
@@ -50,7 +51,11 @@ StoppedByAnother::StoppedByAnother(int rank, const std::string& reason, ErrorKin
     : Error(fmt::format("[collectives] rank {} stopped: {}", rank, reason), kind) {}
 
 Group::Group(int rank, int size, std::string name, std::vector<int> world_ranks)
-    : rank_(rank), size_(size), name_(std::move(name)), world_ranks_(std::move(world_ranks)) {}
+    : rank_(rank),
+      size_(size),
+      name_(std::move(name)),
+      world_ranks_(std::move(world_ranks)),
+      deadline_(std::make_shared<std::atomic<double>>(LaunchOptions().deadline)) {}
 
 std::string Group::describe(const Call& call) const {
   std::vector<std::string> ranks;
@@ -63,8 +68,17 @@ std::unique_ptr<Group> Group::part(std::string name, const std::vector<int>& ran
   for (const int rank : ranks) of_world.push_back(world_ranks_.at(static_cast<size_t>(rank)));
   std::unique_ptr<Group> made = do_part(std::move(name), std::move(of_world), ++parts_);
   made->on_machine_ = on_machine_;
+  made->deadline_ = deadline_;
   made->checks_ = checks_;
   return made;
+}
+
+Group::Together::~Together() noexcept(false) {
+  try {
+    group_.do_end_together();
+  } catch (...) {
+    if (std::uncaught_exceptions() == exceptions_) throw;
+  }
 }
 
 Call Group::tensor_call(std::string_view name, std::string_view collective, const Tensor& tensor, int root) {
@@ -162,9 +176,12 @@ void Group::broadcast(std::string_view name, const Tensor& values, int root) {
 
 void Group::barrier(std::string_view name) { do_gather_objects({name, "barrier", next()}, {}); }
 
-std::vector<std::string> Group::gather_objects(std::string_view name, std::string mine) {
+std::vector<std::string> Group::gather_objects(std::string_view name, std::string mine,
+                                               const Error* failure) {
   const trace::Span span("host values");
-  return do_gather_objects({name, "gather_objects", next()}, std::move(mine));
+  Call call{name, "gather_objects", next()};
+  call.failure = failure;
+  return do_gather_objects(call, std::move(mine));
 }
 
 std::string Group::broadcast_object(std::string_view name, std::string mine, int root) {

@@ -1,6 +1,8 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +24,8 @@ struct Call {
                      // none for host values
   DType dtype = DType::kU8;
   int root = 0;
+  const Error* failure =
+      nullptr;  // why this rank brings nothing: what the others hear where they are elsewhere
 };
 std::string to_string(const Call& call);  // "collective 7, all_reduce of 'gradients', float32 [2, 3]"
 bool same(const Call& a, const Call& b);
@@ -63,8 +67,10 @@ class Group {
     int place = 0, ranks = 1;
   };
   OnMachine on_machine() const { return on_machine_; }
-  // How long a rank waits for the others in one collective, in seconds.
-  void set_deadline(double seconds) { do_set_deadline(seconds); }
+  // How long a rank waits for the others in one collective, in seconds; of this group, the one that it is a
+  // part of, and all parts of that.
+  void set_deadline(double seconds) { *deadline_ = seconds; }
+  double deadline() const { return *deadline_; }
 
   // Compact tensors of one shape and dtype on all ranks, on a device that the room serves. Alone, a rank gets
   // its own tensor back, not a copy.
@@ -89,13 +95,17 @@ class Group {
   // What they write is there after its end.
   class Together {
    public:
-    explicit Together(Group& group) : group_(group) { group_.do_begin_together(); }
-    ~Together() noexcept(false) { group_.do_end_together(); }
+    explicit Together(Group& group) : group_(group), exceptions_(std::uncaught_exceptions()) {
+      group_.do_begin_together();
+    }
+    // Throws what the start says, unless an exception is under way: then that one goes on.
+    ~Together() noexcept(false);
     Together(const Together&) = delete;
     Together& operator=(const Together&) = delete;
 
    private:
     Group& group_;
+    const int exceptions_;
   };
   // From now on collectives may run beside the work that this rank asks its device for, until end_beside():
   // what they read and write must be left alone until then. Each begins after the work asked for before it.
@@ -118,7 +128,10 @@ class Group {
 
   // Small host values. Objects are bytes, of any length on each rank.
   void barrier(std::string_view name);
-  std::vector<std::string> gather_objects(std::string_view name, std::string mine);
+  // `failure`: an Error that this rank brings. Ranks that meet in another call then stop for it, instead of
+  // for the difference.
+  std::vector<std::string> gather_objects(std::string_view name, std::string mine,
+                                          const Error* failure = nullptr);
   std::string broadcast_object(std::string_view name, std::string mine, int root);
   // Of plain structs and numbers, too: any number of them, or one, of each rank.
   template <class T>
@@ -163,6 +176,9 @@ class Group {
     int64_t row_bytes = 0;
   };
   Group(int rank, int size, std::string name, std::vector<int> world_ranks);
+  // Of the hosts of a group of devices.
+  void share_deadline(const Group& other) { deadline_ = other.deadline_; }
+  std::shared_ptr<const std::atomic<double>> shared_deadline() const { return deadline_; }
   void set_on_machine(OnMachine where) { on_machine_ = where; }
   // "collective 7, all_reduce of 'gradients', float32 [2, 3], in group world (ranks 0 to 3)"
   std::string describe(const Call& call) const;
@@ -178,7 +194,6 @@ class Group {
   virtual void do_broadcast(const Call& call, const Tensor& values) = 0;
   virtual void do_all_to_all(const Call& call, const RowExchange& exchange) = 0;
   virtual std::vector<std::string> do_gather_objects(const Call& call, std::string mine) = 0;
-  virtual void do_set_deadline(double seconds) = 0;
   virtual void do_disconnect() {}
   virtual void do_begin_together() {}
   virtual void do_end_together() {}
@@ -199,6 +214,7 @@ class Group {
   const std::string name_;
   const std::vector<int> world_ranks_;
   OnMachine on_machine_;
+  std::shared_ptr<std::atomic<double>> deadline_;
   int64_t calls_ = 0;
   int parts_ = 0;
   bool checks_ = false;

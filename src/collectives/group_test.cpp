@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "collectives/kept_errors.h"
 #include "collectives/launch.h"
+#include "tests/support/errors.h"
 
 namespace temper::collectives {
 namespace {
@@ -244,6 +246,64 @@ TEST(Threads, ARankThatThrowsStopsTheOthers) {
   }
 }
 
+// What one rank meets with alone, and they all know at the meeting: they are in step, and meet again.
+TEST(KeptErrors, AreThrownOnAllRanksAtTheirMeeting) {
+  const Outcome outcome = run({.ranks = 3}, [](Group& group) {
+    KeptErrors kept(group);
+    int done = 0;
+    const auto work = [&] {
+      if (++done == 2) fail_resources("[metrics.jsonl] cannot write");
+    };
+    for (int i = 0; i < 4; ++i) {
+      if (group.rank() > 0) kept.attempt(work);
+      group.barrier("an update");
+    }
+    EXPECT_EQ(done, group.rank() > 0 ? 2 : 0) << "nothing is done behind an error";
+    EXPECT_EQ(group.sum("ranks in trouble", kept.any() ? 1 : 0), 2);
+    try {
+      kept.raise("work");
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_TRUE(is_of_all(group, error));
+      EXPECT_EQ(error.kind(), ErrorKind::kResources);
+      EXPECT_STREQ(error.what(), "rank 1: [metrics.jsonl] cannot write");
+    }
+    group.barrier("they meet again");
+    EXPECT_FALSE(kept.any());
+    kept.raise("nothing");
+  });
+  EXPECT_EQ(outcome.launch, "");
+}
+
+TEST(KeptErrors, OfARankThatIsAloneAreThrownAtOnce) {
+  launch("local", {}, [](Group& group) {
+    KeptErrors kept(group);
+    EXPECT_THROW(kept.at_root([](const Root&) { fail("[a] is bad"); }), Error);
+    EXPECT_FALSE(kept.any());
+  });
+}
+
+TEST(KeptErrors, OfOneRankAreNotOfAll) {
+  run({.ranks = 2}, [](Group& group) {
+    EXPECT_FALSE(is_of_all(group, Error("[a] is bad")));
+    EXPECT_FALSE(is_of_all(group, ErrorOfAll("[a] is bad", ErrorKind::kInput, 3))) << "of another group";
+    EXPECT_TRUE(is_of_all(group, ErrorOfAll("[a] is bad", ErrorKind::kInput, 2)));
+  });
+}
+
+// A rank that fails before it meets the others, which wait in the call that it left out: they hear the
+// reason, and not that calls differ.
+TEST(Threads, AFailureIsHeardInAnotherCall) {
+  const Outcome outcome = run({.ranks = 3}, [](Group& group) {
+    at_each(group, "what begins", [&] {
+      if (group.rank() == 1) fail("[adapter_config.json] no such file");
+      group.barrier("read");
+    });
+  });
+  for (const std::string& error : outcome.ranks)
+    EXPECT_EQ(error, "[collectives] rank 1 stopped: [adapter_config.json] no such file");
+}
+
 TEST(Threads, ARankThatIsLateIsOneErrorOnEveryRank) {
   const Outcome found = run({.ranks = 3, .deadline = 0.05}, [&](Group& group) {
     if (group.rank() == 2) sleep_for(0.5);
@@ -252,6 +312,23 @@ TEST(Threads, ARankThatIsLateIsOneErrorOnEveryRank) {
   EXPECT_EQ(found.launch,
             "[collectives] rank 2 did not come to collective 1, barrier of 'step' within 0.05 s");
   for (const std::string& rank : found.ranks) EXPECT_EQ(rank, found.launch);
+}
+
+// Also of one that is set when the parts are there, and in a part of a part.
+TEST(Threads, PartsShareTheDeadlineOfTheWhole) {
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = run({.ranks = 4}, [](Group& group) {
+    const std::vector<int> halves = group.rank() < 2 ? std::vector{0, 1} : std::vector{2, 3};
+    const auto half = group.part("half", halves);
+    const auto both = half->part("both", {0, 1});
+    group.set_deadline(0.2);
+    EXPECT_EQ(both->deadline(), 0.2);
+    if (group.rank() == 3) sleep_for(1);
+    both->all_reduce("sums", values_of(0));
+  });
+  expect_has(outcome.launch,
+             "did not come to collective 1, all_reduce of 'sums', float32 [5, 3] within 0.2 s");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(Threads, ARankThatHasEndedIsAnError) {

@@ -12,27 +12,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
+#include "base/clock.h"
+#include "base/end_signals.h"
 #include "base/error.h"
+#include "base/stop_signals.h"
+#include "collectives/launcher_line.h"
 
 namespace temper::collectives {
 namespace {
-
-volatile std::sig_atomic_t launcher = 0, signals = 0;
-
-// While ranks come to be, the launcher has nobody to pass a signal on to: it is asked again until it ends.
-void ask_again(int) {
-  ::kill(static_cast<pid_t>(launcher), SIGUSR1);
-  ::alarm(1);
-}
-
-void forward(int) {
-  if (signals == 0)
-    ask_again(SIGALRM);
-  else
-    ::kill(static_cast<pid_t>(launcher), SIGTERM);
-  signals = 1;
-}
 
 // What the launcher is told: silence of its own, since the ranks say what went wrong; ranks may be more than
 // cores, and share out the cores themselves.
@@ -47,11 +36,14 @@ std::vector<std::string> launcher_command(int ranks, const std::vector<std::stri
   return words;
 }
 
-[[noreturn]] void become_launcher(const std::vector<std::string>& words, pid_t parent) {
+[[noreturn]] void become_launcher(const std::vector<std::string>& words, const std::string& watch,
+                                  pid_t parent) {
   // A terminal's signals are for this program, which passes them on as it wants them understood.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(1);
+  ::signal(SIGPIPE, SIG_DFL);
+  ::setenv(kLauncherVariable, watch.c_str(), 1);
   if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
   if (::geteuid() == 0) {  // as in most containers
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
@@ -78,41 +70,95 @@ bool is_installed(const std::string& program) {
   return false;
 }
 
+// The launcher of MPI, with all that it has started.
+class Launcher {
+ public:
+  Launcher(int ranks, const std::vector<std::string>& arguments, const RankDeadlines& deadlines)
+      : watch_(ranks, deadlines) {
+    const std::vector<std::string> command = launcher_command(ranks, arguments);
+    std::fflush(nullptr);
+    const pid_t parent = ::getpid();
+    process_ = ::fork();
+    if (process_ < 0) fail_resources("[--ranks] mpirun cannot be started: {}", std::strerror(errno));
+    if (process_ == 0) become_launcher(command, watch_.name(), parent);
+  }
+  ~Launcher() { end_all(); }
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  bool has_begun() const { return watch_.are_ready(); }
+  // The exit code of the ranks; nothing where they were lost, for a reason that is printed.
+  std::optional<int> wait() {
+    for (;;) {
+      watch_.listen(kSlice);
+      if (stop_is_requested()) watch_.ask_to_stop();
+      if (const auto status = reap()) return code_of(*status);
+      if (const std::string trouble = watch_.trouble(); !trouble.empty()) {
+        std::fprintf(stderr, "temper: %s; all ranks are ended\n", trouble.c_str());
+        return std::nullopt;
+      }
+    }
+  }
+
+ private:
+  static constexpr double kSlice = 0.1, kOrderly = 2;  // seconds
+
+  std::optional<int> reap() {
+    int status = 0;
+    if (process_ <= 0 || ::waitpid(process_, &status, WNOHANG) != process_) return std::nullopt;
+    process_ = -1;
+    return status;
+  }
+
+  static std::optional<int> code_of(int status) {
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (code <= 128) return code;
+    std::fprintf(stderr, "temper: a rank was ended by signal %d (%s), and all others with it\n", code - 128,
+                 ::strsignal(code - 128));
+    return std::nullopt;
+  }
+
+  // Nothing that was started is left. MPI's launcher removes its own files when it is asked to end.
+  void end_all() {
+    const double until = seconds_now() + kOrderly;
+    if (process_ > 0) ::kill(process_, SIGTERM);
+    while (process_ > 0 && seconds_now() < until) {
+      watch_.kill_all();
+      watch_.listen(kSlice);
+      reap();
+    }
+    if (process_ > 0) {
+      ::kill(-process_, SIGKILL);
+      ::waitpid(process_, nullptr, 0);
+      process_ = -1;
+    }
+    for (const double last = seconds_now() + kOrderly; !watch_.are_gone() && seconds_now() < last;) {
+      watch_.kill_all();
+      watch_.listen(kSlice);
+    }
+  }
+
+  RankWatch watch_;
+  pid_t process_ = -1;
+};
+
 }  // namespace
 
-int start_ranks(int ranks, const std::vector<std::string>& arguments) {
+int start_ranks(int ranks, const std::vector<std::string>& arguments,
+                const std::function<std::string()>& what_is_saved, const RankDeadlines& deadlines) {
   if (!is_installed("mpirun"))
     fail_resources(
         "[--ranks] {} ranks are started through mpirun, which is not in PATH; install Open MPI (Debian: "
         "openmpi-bin)",
         ranks);
-  const std::vector<std::string> command = launcher_command(ranks, arguments);
-  std::fflush(nullptr);
-  const pid_t parent = ::getpid(), child = ::fork();
-  if (child < 0) fail_resources("[--ranks] mpirun cannot be started: {}", std::strerror(errno));
-  if (child == 0) become_launcher(command, parent);
-  launcher = child;
-  signals = 0;
-  struct sigaction action {
-  }, interrupt{}, terminate{};
-  struct sigaction repeat {
-  }, alarm{};
-  repeat.sa_handler = ask_again;
-  ::sigaction(SIGALRM, &repeat, &alarm);
-  action.sa_handler = forward;
-  ::sigaction(SIGINT, &action, &interrupt);
-  ::sigaction(SIGTERM, &action, &terminate);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  ::sigaction(SIGINT, &interrupt, nullptr);
-  ::sigaction(SIGTERM, &terminate, nullptr);
-  ::alarm(0);
-  ::sigaction(SIGALRM, &alarm, nullptr);
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (code <= 128) return code;
-  std::fprintf(stderr, "temper: a rank was ended by signal %d (%s), and all others with it\n", code - 128,
-               ::strsignal(code - 128));
+  end_silently();  // rank 0 speaks
+  const StopSignals signals;
+  Launcher launcher(ranks, arguments, deadlines);
+  if (const auto code = launcher.wait()) return *code;
+  // Ranks that looked for each other when they were asked to stop had nothing to save.
+  if (signals.requested() && !launcher.has_begun()) return static_cast<int>(ErrorKind::kInterrupted);
+  if (const std::string saved = what_is_saved ? what_is_saved() : ""; !saved.empty())
+    std::fprintf(stderr, "%s\n", saved.c_str());
   return static_cast<int>(ErrorKind::kResources);
 }
 

@@ -169,10 +169,9 @@ void Learner::start() {
           return rows_to_calibrate({{config_, data_}}, config_.quantize.calibration_rows);
         },
         ranks(), data_ranks());
-  collectives::at_root(ranks(), "opening metrics", [&] {
-    metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1,
-                                                        owes_evaluation_);
-    events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
+  collectives::at_root(ranks(), "opening metrics", [&](const collectives::Root& root) {
+    metrics_.emplace(root, files_.metrics(), resumed ? state_.step : -1, owes_evaluation_);
+    events_.emplace(root, files_.events(), state_.step + 1);
   });
   if (config_.eval.exact_match > 0 && state_.accuracy_before < 0) ask("before", state_.accuracy_before);
   was_finished_ = is_done() && !owes_evaluation_;
@@ -249,7 +248,8 @@ std::optional<Learner::Report> Learner::report(double peak_flops) {
   if (setup_->phases->has_rollouts()) report.update_seconds = report.seconds - rolled;
   state_.train_seconds += report.seconds;
   report.train_seconds = state_.train_seconds;
-  write_metrics(report, peak_flops);
+  setup_->kept_errors->at_root(
+      [&](const collectives::Root& root) { write_metrics(root, report, peak_flops); });
   return report;
 }
 
@@ -273,7 +273,7 @@ void Learner::ask(const char* when, double& result) {
   };
   setup_->model->decoder.ranks().meet() ? answer()
                                         : collectives::at_root(ranks(), "answers to questions", answer);
-  if (is_root()) events_->write(state_.step, {{"eval/exact_match", result}});
+  note({}, {{"eval/exact_match", result}});
   log(fmt::format("exact match {} training: {:.1f} % of {} held-out questions ({})", when, 100 * result,
                   answers_.size(), format_duration(seconds_now() - start)));
 }

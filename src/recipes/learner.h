@@ -7,6 +7,7 @@
 
 #include "checkpoints/owned_tensors.h"
 #include "checkpoints/shared_state.h"
+#include "collectives/kept_errors.h"
 #include "recipes/batch_source.h"
 #include "recipes/exact_match.h"
 #include "recipes/loss_watch.h"
@@ -168,16 +169,18 @@ class Learner {
   void build_with(Recipe::MakeObjective make_objective);  // null: none
   void make_adapter();
   void make_trainer();
-  void write_metrics(const Report& report, double peak_flops);
+  void write_metrics(const collectives::Root& root, const Report& report, double peak_flops);
+  // Numbers of now, while the other ranks go on.
+  void note(const Json::Object& values, const reports::TensorBoardWriter::Scalars& scalars);
   void keep_if_best(double loss, const std::string& what);  // what was evaluated
   void ask(const char* when, double& accuracy);
   // `whole`: gives a trained parameter by its place, where ranks hold parts (checkpoints/placed_tensors.h).
   using Whole = std::function<Tensor(size_t)>;
-  void write_result(const Whole& whole);
+  void write_result(const collectives::Root& root, const Whole& whole);
   void save_critic();
   void save_result(const std::string& folder, const Whole& whole) const;
   // Rank 0 runs it with such a function, beside the others.
-  void with_whole(const std::function<void(const Whole&)>& use) const;
+  void with_whole(const std::function<void(const collectives::Root&, const Whole&)>& use) const;
   void log(const std::string& message) const;
   void say_where_the_best_is() const;
   Json summary(const RunCurves& curves) const;
@@ -215,8 +218,8 @@ class Learner {
   mutable std::optional<int64_t> estimated_steps_;
   std::optional<int32_t> ending_;  // of what is taught, that generation does not stop at (taught_ending.h)
   std::unique_ptr<BatchSource> batches_;
-  std::unique_ptr<reports::MetricsWriter> metrics_;
-  std::unique_ptr<reports::TensorBoardWriter> events_;
+  collectives::OfRoot<reports::MetricsWriter> metrics_;
+  collectives::OfRoot<reports::TensorBoardWriter> events_;
 };
 
 }  // namespace temper::recipes

@@ -94,8 +94,7 @@ void add_distillation(const std::optional<training::DistillationResult>& found, 
 
 }  // namespace
 
-void Learner::write_metrics(const Report& report, double peak_flops) {
-  if (!is_root()) return;
+void Learner::write_metrics(const collectives::Root& root, const Report& report, double peak_flops) {
   const training::StepResult& result = report.result;
   const double speed = static_cast<double>(result.tokens) / report.seconds;
   const double fraction =
@@ -137,18 +136,22 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
   values.insert(values.end(), report.values.begin(), report.values.end());
   scalars.insert(scalars.end(), report.scalars.begin(), report.scalars.end());
   add_sources(data_.train, result.sources, "loss_by_source", "train/loss/", values, scalars);
-  metrics_->write(report.step, values);
-  events_->write(report.step, scalars);
+  metrics_.get(root).write(report.step, values);
+  events_.get(root).write(report.step, scalars);
+}
+
+void Learner::note(const Json::Object& values, const reports::TensorBoardWriter::Scalars& scalars) {
+  setup_->kept_errors->at_root([&](const collectives::Root& root) {
+    if (!values.empty()) metrics_.get(root).write(state_.step, values);
+    events_.get(root).write(state_.step, scalars);
+  });
 }
 
 void Learner::evaluate() {
   owes_evaluation_ = false;
   if (!data_.eval) return;
   if (const auto judged = batches_->evaluate()) {
-    if (is_root()) {
-      metrics_->write(state_.step, judged->values);
-      events_->write(state_.step, judged->scalars);
-    }
+    note(judged->values, judged->scalars);
     return keep_if_best(-judged->value, judged->text);
   }
   const training::EvalResult result =
@@ -160,10 +163,7 @@ void Learner::evaluate() {
   add_preference(result.preference, "eval_", "eval/", values, scalars);
   add_distillation(result.distillation, "eval_", "eval/", values, scalars);
   add_sources(*data_.eval, result.sources, "eval_loss_by_source", "eval/loss/", values, scalars);
-  if (is_root()) {
-    metrics_->write(state_.step, values);
-    events_->write(state_.step, scalars);
-  }
+  note(values, scalars);
   keep_if_best(result.loss, objective_ ? fmt::format("eval loss {:.4f}", result.loss)
                                        : fmt::format("eval loss {:.4f} (perplexity {:.4g})", result.loss,
                                                      std::exp(result.loss)));
@@ -175,7 +175,7 @@ void Learner::keep_if_best(double loss, const std::string& what) {
   if (!better) return;
   state_.best_loss = loss;
   state_.best_step = state_.step;
-  with_whole([&](const Whole& whole) { save_result(files_.best(), whole); });
+  with_whole([&](const collectives::Root&, const Whole& whole) { save_result(files_.best(), whole); });
 }
 
 }  // namespace temper::recipes

@@ -38,14 +38,14 @@ void Learner::save_result(const std::string& folder, const Whole& whole) const {
                   folder));
 }
 
-void Learner::with_whole(const std::function<void(const Whole&)>& use) const {
+void Learner::with_whole(const std::function<void(const collectives::Root&, const Whole&)>& use) const {
   checkpoints::with_whole(ranks(), trained().placed(), use);
 }
 
 void Learner::finish() {
   batches_->end();
   if (stop_reason_.empty() && config_.eval.exact_match > 0) ask("after", accuracy_after_);
-  with_whole([&](const Whole& whole) { write_result(whole); });
+  with_whole([&](const collectives::Root& root, const Whole& whole) { write_result(root, whole); });
   if (!diverged_) save_critic();
 }
 
@@ -53,20 +53,21 @@ void Learner::save_critic() {
   const Critic* const critic = batches_->critic();
   if (critic == nullptr) return;
   const std::string base = recipe_of(config_).critic(config_)->folder;
-  checkpoints::with_whole(ranks(), critic->trained().placed(), [&](const Whole& whole) {
-    if (critic->adapter() != nullptr)
-      models::save_adapter(*critic->adapter(), files_.critic(), base, whole);
-    else
-      models::save_model(critic->model(), files_.critic(), base, whole);
-  });
+  checkpoints::with_whole(ranks(), critic->trained().placed(),
+                          [&](const collectives::Root&, const Whole& whole) {
+                            if (critic->adapter() != nullptr)
+                              models::save_adapter(*critic->adapter(), files_.critic(), base, whole);
+                            else
+                              models::save_model(critic->model(), files_.critic(), base, whole);
+                          });
 }
 
-void Learner::write_result(const Whole& whole) {
+void Learner::write_result(const collectives::Root& root, const Whole& whole) {
   const std::string result = is_adapter() ? files_.adapter() : files_.model();
   if (!diverged_) save_result(result, whole);
   if (was_finished_) prune();  // where the process that finished was killed before it did
-  metrics_->close();
-  events_->close();
+  metrics_.get(root).close();
+  events_.get(root).close();
   const RunCurves curves(files_.metrics());
   curves.draw(files_.curve(), file_name(files_.folder));
   write_file(files_.summary(), summary(curves).dump(2) + "\n");

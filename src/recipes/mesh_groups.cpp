@@ -46,13 +46,21 @@ std::unique_ptr<collectives::Group> MeshGroups::along(const char* name, unsigned
   return members.size() == 1 ? nullptr : ranks_.part(name, members);
 }
 
+std::vector<collectives::Group*> MeshGroups::groups() const {
+  std::vector<collectives::Group*> all{&ranks_};
+  for (const auto* const part : {&data_, &tensor_, &expert_, &shard_, &replicate_, &expert_shard_, &experts_})
+    if (*part != nullptr) all.push_back(part->get());
+  return all;
+}
+
 void MeshGroups::disconnect(bool all) const {
   const layers::ModelRanks model = this->model();
-  for (collectives::Group* const group : {&ranks_, data_.get(), tensor_.get(), expert_.get(), shard_.get(),
-                                          replicate_.get(), expert_shard_.get(), experts_.get()}) {
-    const bool passes = group != nullptr && (group == model.tensor || group == model.in_step_forward());
-    if (group != nullptr && (all || !passes)) group->disconnect();
-  }
+  for (collectives::Group* const group : groups())
+    if (all || (group != model.tensor && group != model.in_step_forward())) group->disconnect();
+}
+
+void MeshGroups::end_beside() const {
+  for (collectives::Group* const group : groups()) group->end_beside();
 }
 
 optimizers::Sharing MeshGroups::sharing() const {

@@ -25,8 +25,12 @@ class MeshGroups {
   // need, or (`all`) what any of them hold, the run's own network among them. No captured graph has
   // collectives of those. All ranks call it at the same time.
   void disconnect(bool all) const;
+  // After an error: what comes next waits for collectives that are still under way beside a device's work.
+  // Their memory may have been given back.
+  void end_beside() const;
 
  private:
+  std::vector<collectives::Group*> groups() const;
   // Those whose places on some axes are this one's; null where it is alone.
   enum Axis : unsigned { kTensor = 1, kExpert = 2, kShard = 4, kReplicate = 8 };
   std::unique_ptr<collectives::Group> along(const char* name, unsigned axes) const;

@@ -31,7 +31,6 @@ class Told final : public collectives::Group {
     refuse(call);
     return {};
   }
-  void do_set_deadline(double) override {}
   void do_disconnect() override { disconnected_.insert(name()); }
   std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int) override {
     return std::make_unique<Told>(std::move(name), own_rank_, std::move(ranks), disconnected_);

@@ -87,6 +87,7 @@ RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collecti
       mesh(mesh_of(config, group.size())),
       on_devices_(collectives::device_group(group, facts.device)),
       ranks(on_devices_ ? *on_devices_ : group),
+      kept_errors(std::make_unique<collectives::KeptErrors>(ranks)),
       model_config(read_model_config(config.model.path)),
       architecture(models::configure(model_config, join_path(config.model.path, "config.json"),
                                      models::Purpose::kTraining)),

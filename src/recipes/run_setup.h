@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "collectives/kept_errors.h"
 #include "models/model.h"
 #include "recipes/mesh_groups.h"
 #include "recipes/phases.h"
@@ -51,7 +52,9 @@ struct RunSetup {
   std::unique_ptr<collectives::Group> on_devices_;  // null: the ranks' own network serves their devices
 
  public:
-  collectives::Group& ranks;         // that compute the run together
+  collectives::Group& ranks;  // that compute the run together
+  // Of what a rank does alone while the others compute; raised when an update is over, on all of them.
+  const std::unique_ptr<collectives::KeptErrors> kept_errors;
   std::optional<MeshGroups> groups;  // of the mesh
   Json model_config;
   layers::DecoderConfig architecture;

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "collectives/at_root.h"
 
 namespace temper::recipes {
 
@@ -19,14 +19,20 @@ void Saver::save(const std::vector<Learner*>& learners, bool again) {
   if (waits)
     log_info(fmt::format("the checkpoint of step {} waited {} for the one before it to be written",
                          learners.front()->step(), format_duration(seconds_now() - start)));
-  for (Learner* learner : learners) learner->prepare_save(again, beside_);
+  collectives::at_each(ranks_, "what a checkpoint is written from", [&] {
+    for (Learner* learner : learners) learner->prepare_save(again, beside_);
+  });
   writing_ = learners;
   const auto write = [this, learners] {
     for (Learner* learner : learners) learner->write_save(given_up_);
   };
-  if (beside_) return files_.start(write);
+  if (beside_) try {
+      return files_.start(write);
+    } catch (const Error& error) {
+      log_warning(fmt::format("{}: training waits for the checkpoint", error.what()));
+    }
   write();
-  commit();
+  if (!beside_) commit();
 }
 
 // Ranks meet now and then: the others wait no longer for one than their deadline.
@@ -36,18 +42,22 @@ void Saver::commit() {
   if (learners.empty()) return;
   while (ranks_.sum("checkpoints written", files_.wait_for(kSeconds) ? 1 : 0) < ranks_.size()) {
   }
-  files_.wait();
+  wait();
   for (Learner* learner : learners) learner->commit_save();
   const auto prune = [learners] {
     for (const Learner* learner : learners) learner->prune();
   };
   if (!beside_) return collectives::at_root(ranks_, "old checkpoints", prune);
-  if (ranks_.rank() == 0) files_.start(prune);
+  kept_.at_root([&](const collectives::Root&) { files_.start(prune); });
+}
+
+void Saver::wait() {
+  collectives::at_each(ranks_, "files of checkpoints", [&] { files_.wait(); });
 }
 
 void Saver::finish() {
   commit();
-  files_.wait();
+  wait();
 }
 
 }  // namespace temper::recipes

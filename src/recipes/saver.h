@@ -12,7 +12,9 @@ namespace temper::recipes {
 // state at most. All ranks call it at the same time.
 class Saver {
  public:
-  Saver(collectives::Group& ranks, bool beside) : ranks_(ranks), beside_(beside) {}
+  // `kept`: gets the Errors of removing old checkpoints.
+  Saver(collectives::Group& ranks, collectives::KeptErrors& kept, bool beside)
+      : ranks_(ranks), kept_(kept), beside_(beside) {}
   ~Saver();  // gives up what has no name yet, of which nothing remains
 
   // The learners' checkpoints of now, which appear together. Waits for those that are being written.
@@ -26,7 +28,10 @@ class Saver {
   void finish();  // the same, and waits until old checkpoints are removed
 
  private:
+  void wait();  // for this rank's files; an Error of one is thrown on all
+
   collectives::Group& ranks_;
+  collectives::KeptErrors& kept_;
   const bool beside_;
   std::vector<Learner*> writing_;  // whose checkpoints have no names yet
   std::atomic<bool> given_up_ = false;

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "collectives/at_root.h"
 #include "device/transfer.h"
 
 namespace temper::recipes {
@@ -32,7 +33,11 @@ std::string limits(const HardwareFacts& facts, const reports::MachinePeak& peak)
 }  // namespace
 
 StepProfile::~StepProfile() {
-  if (recording() && trace::on()) trace::stop();
+  try {
+    if (recording() && trace::on()) trace::stop();
+  } catch (const Error&) {
+    // Spans are open where the profile's own error ends it.
+  }
 }
 
 void StepProfile::before_step() {
@@ -59,13 +64,14 @@ void StepProfile::write() {
   written_ = true;
   const std::vector<std::string> lanes =
       ranks_.gather_objects("lanes of the profile", trace::chrome_lane(events, ranks_.rank()));
-  if (ranks_.rank() != 0) return;
-  write_file(file_, trace::chrome_trace(lanes));
   const int64_t steps = begun_ - kWarmUp;
-  const reports::MachinePeak peak = peak_of(facts_, dtype_);
-  log_info(fmt::format("profile of {} steps{}, each op waited for; open {} in ui.perfetto.dev\n{}{}", steps,
-                       ranks_.is_alone() ? "" : " (the table is of rank 0)", file_,
-                       reports::describe(reports::sum_up(events), steps, peak), limits(facts_, peak)));
+  collectives::at_root(ranks_, "the profile", [&] {
+    write_file(file_, trace::chrome_trace(lanes));
+    const reports::MachinePeak peak = peak_of(facts_, dtype_);
+    log_info(fmt::format("profile of {} steps{}, each op waited for; open {} in ui.perfetto.dev\n{}{}", steps,
+                         ranks_.is_alone() ? "" : " (the table is of rank 0)", file_,
+                         reports::describe(reports::sum_up(events), steps, peak), limits(facts_, peak)));
+  });
 }
 
 }  // namespace temper::recipes

@@ -31,6 +31,9 @@ namespace temper::recipes {
 
 namespace {
 
+constexpr const char* kStops =
+    "\ntemper: a signal: stopping behind this step, and saving (Ctrl-\\ ends at once, and saves nothing)\n";
+
 // Errors say whose they are.
 template <class F>
 void named(const std::string& adapter, const F& f) {
@@ -112,7 +115,7 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_
       resolved_yaml_(resolved_yaml),
       setup_(config, "", ranks),
       files_{config.output},
-      saver_(ranks, config.checkpoint.async),
+      saver_(setup_.ranks, *setup_.kept_errors, config.checkpoint.async),
       clock_(config.checkpoint, seconds_now()),
       exchange_(setup_),
       profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace(), setup_.ranks) {
@@ -158,7 +161,7 @@ void TrainingLoop::begin_and_train() {
   const backends::RunChoices choices(files_.algorithms(), has_states(setup_.config));
   setup_.load_weights(preferred, options_.verbose);
   check_same_on_all_ranks(setup_.ranks, "model and data", setup_.origin.dump());
-  if (is_root()) compare_kernels(preferred.kernels);
+  collectives::at_root(setup_.ranks, "kernels of before", [&] { compare_kernels(preferred.kernels); });
   const std::vector<ops::ModuleKernel> bound = setup_.model->decoder.ops().bindings();
   if (learners_.front()->is_adapter()) quantize_base();
   begin_each(&Learner::build);
@@ -175,20 +178,27 @@ void TrainingLoop::begin_and_train() {
   collectives::at_root(setup_.ranks, "keeping the configuration", [&] { keep_record(); });
   find_peak();
   exchange_.greet();
+  train_and_finish(bound);
+  explain_memory(plan);
+  fail_if_any_was_lost();
+}
+
+void TrainingLoop::train_and_finish(const std::vector<ops::ModuleKernel>& bound) {
   try {
-    send_weights(true);
-    train();
-    saver_.finish();
+    {
+      const StopSignals signals(is_root() ? kStops : nullptr);
+      send_weights(true);
+      train(signals);
+      saver_.finish();
+    }
     check_kernels(bound);
     for (const auto& learner : learners_) learner->finish();
   } catch (const Error& error) {
-    name_what_is_written();
+    name_what_is_written(error);
     // The device may be lost, and nothing more can be saved.
     if (error.kind() != ErrorKind::kResources && error.kind() != ErrorKind::kDefect) throw;
-    throw Error(fmt::format("{}\n{}", error.what(), what_is_saved()), error.kind());
+    throw Error(fmt::format("{}\n{}", error.what(), what_is_saved(setup_.config)), error.kind());
   }
-  explain_memory(plan);
-  fail_if_any_was_lost();
 }
 
 void TrainingLoop::state_memory_policy() const {
@@ -215,15 +225,18 @@ void TrainingLoop::share_memory(RunMemory& plan, int64_t limit) {
                   tokens, wished, format_bytes(limit)));
 }
 
-// Of several adapters those whose data can be read continue.
+// Of several adapters those whose data all ranks can read continue.
 void TrainingLoop::begin_each(void (Learner::*begin)()) {
   for (size_t i = 0; i < learners_.size();) {
     Learner& learner = *learners_[i];
     try {
-      named(learner.name(), [&] { (learner.*begin)(); });
+      collectives::at_each(setup_.ranks, "what begins",
+                           [&] { named(learner.name(), [&] { (learner.*begin)(); }); });
       ++i;
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kInput || learners_.size() == 1) throw;
+      if (!collectives::is_of_all(setup_.ranks, error) || error.kind() != ErrorKind::kInput ||
+          learners_.size() == 1)
+        throw;
       log_warning(fmt::format("{}; this adapter does not start, the others continue", error.what()));
       refused_.push_back(fmt::format("{} did not start: {}", learner.name(), error.what()));
       learners_.erase(learners_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -231,8 +244,7 @@ void TrainingLoop::begin_each(void (Learner::*begin)()) {
   }
 }
 
-void TrainingLoop::train() {
-  const training::StopSignals signals;
+void TrainingLoop::train(const StopSignals& signals) {
   StepDeadline deadline(setup_.ranks);
   if (is_root()) progress_ = std::make_unique<reports::Progress>();
   evaluate_what_is_owed();
@@ -244,11 +256,12 @@ void TrainingLoop::train() {
     train_one(deadline);
     if (setup_.config.parallel.check)
       for (const auto& learner : learners_) learner->check_replicas();
-    std::array<int, 3> ranks_that{signals.requested() ? 1 : 0, saver_.is_written() ? 1 : 0,
-                                  is_root() && clock_.is_due(seconds_now()) ? 1 : 0};
-    setup_.ranks.sum("requests to stop, checkpoints written or due", std::span<int>(ranks_that));
+    std::array<int, 4> ranks_that{signals.requested() ? 1 : 0, saver_.is_written() ? 1 : 0,
+                                  is_root() && clock_.is_due(seconds_now()) ? 1 : 0, has_trouble() ? 1 : 0};
+    setup_.ranks.sum("requests to stop, checkpoints written or due, troubles", std::span<int>(ranks_that));
     const bool stop = ranks_that[0] > 0;
     deadline.end_step(seconds_now() - start);
+    if (ranks_that[3] > 0) settle();
     if (ranks_that[1] == setup_.ranks.size()) saver_.commit();
     evaluate_and_save(stop, ranks_that[2] > 0);
     send_weights(false);
@@ -283,10 +296,10 @@ std::vector<Learner*> TrainingLoop::read_batches() {
     try {
       learner->read_batch();
       learners.push_back(learner.get());
-    } catch (const collectives::StoppedByAnother&) {
-      throw;
     } catch (const Error& error) {
+      if (!collectives::is_of_all(setup_.ranks, error)) throw;
       report_all();
+      settle_if_any();
       if (error.kind() == ErrorKind::kInterrupted) {
         for (Learner* const read : learners) read->put_back_batch();
         end_interrupted("in the rollout after");
@@ -297,7 +310,7 @@ std::vector<Learner*> TrainingLoop::read_batches() {
   return learners;
 }
 
-std::vector<training::PendingStep> TrainingLoop::begin(const std::vector<Learner*>& learners) {
+std::vector<training::PendingStep> TrainingLoop::begin(const std::vector<Learner*>& learners) try {
   std::vector<training::PendingStep> pending;
   if (learners.front()->is_held()) {  // which is alone
     pending.push_back(learners.front()->begin_held());
@@ -310,6 +323,9 @@ std::vector<training::PendingStep> TrainingLoop::begin(const std::vector<Learner
   std::vector<training::AdapterShare> shares;
   for (const Learner* learner : learners) shares.push_back(learner->share());
   return adapters_->begin(shares);
+} catch (...) {
+  setup_.groups->end_beside();
+  throw;
 }
 
 void TrainingLoop::report_all() {
@@ -319,7 +335,7 @@ void TrainingLoop::report_all() {
     } catch (const collectives::StoppedByAnother&) {
       throw;
     } catch (const Error& error) {
-      lose(*learner, error, false);
+      failed_.emplace(learner.get(), error);
     }
   if (!reports.empty() && is_root()) show(reports);
 }
@@ -328,10 +344,8 @@ void TrainingLoop::evaluate(const std::vector<Learner*>& learners) {
   size_t evaluated = 0;
   try {
     for (; evaluated < learners.size(); ++evaluated) learners[evaluated]->evaluate();
-  } catch (const collectives::StoppedByAnother&) {
-    throw;
   } catch (const Error& error) {
-    if (!recipe_of(setup_.config).rollouts) throw;
+    if (!recipe_of(setup_.config).rollouts || !collectives::is_of_all(setup_.ranks, error)) throw;
     const bool interrupted = error.kind() == ErrorKind::kInterrupted;
     if (error.kind() != ErrorKind::kInput && !interrupted) throw;
     // A reward that fails on all ranks, for example.
@@ -357,13 +371,21 @@ void TrainingLoop::evaluate_and_save(bool stopping, bool saving) {
     return learner.is_done() || (every > 0 && learner.step() % every == 0);
   };
   std::vector<Learner*> evaluated, saved;
-  for (const auto& learner : learners_) {
-    if (!learner->stop_reason().empty() || !learner->is_unsaved()) continue;
-    if (is_due(*learner, learner->config().eval.every_steps)) evaluated.push_back(learner.get());
-    if (stopping || saving || is_due(*learner, learner->config().checkpoint.every_steps.value_or(0)))
-      saved.push_back(learner.get());
-  }
-  if (!evaluated.empty() || !saved.empty()) report_all();
+  const auto choose = [&] {
+    evaluated.clear();
+    saved.clear();
+    for (const auto& learner : learners_) {
+      if (!learner->stop_reason().empty() || !learner->is_unsaved()) continue;
+      if (is_due(*learner, learner->config().eval.every_steps)) evaluated.push_back(learner.get());
+      if (stopping || saving || is_due(*learner, learner->config().checkpoint.every_steps.value_or(0)))
+        saved.push_back(learner.get());
+    }
+    return !evaluated.empty() || !saved.empty();
+  };
+  if (!choose()) return;
+  report_all();
+  settle_if_any();
+  choose();  // a learner may be lost
   evaluate(evaluated);
   for (Learner* learner : saved) learner->check_replicas();
   // All states appear together: a process that is killed resumes from one step.

@@ -1,10 +1,12 @@
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
 #include "base/log_file.h"
+#include "base/stop_signals.h"
 #include "recipes/checkpoint_clock.h"
 #include "recipes/learner.h"
 #include "recipes/saver.h"
@@ -13,7 +15,6 @@
 #include "recipes/weight_exchange.h"
 #include "reports/progress.h"
 #include "reports/recent_rate.h"
-#include "training/signals.h"
 
 namespace temper::recipes {
 
@@ -31,6 +32,10 @@ void check_run(const RunConfig& config);
 // The dry run of a run on so many ranks, on this one alone.
 void plan_run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
               int ranks);
+
+// Of the folders of a run, whichever process wrote them: "Step 40 is saved in runs/a: run the same command to
+// resume from it", a line for each that is trained.
+std::string what_is_saved(const RunConfig& config);
 
 // The command train: the run that the configuration describes, on these ranks. All of them call it.
 void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
@@ -62,11 +67,16 @@ class TrainingLoop {
   void quantize_base();                                                   // of adapters
   void check_calibration() const;                                         // that the folder may have of it
   void begin_each(void (Learner::*begin)());
-  void train();
+  void train_and_finish(const std::vector<ops::ModuleKernel>& bound);
+  void train(const StopSignals& signals);
   void train_one(StepDeadline& deadline);
   std::vector<Learner*> read_batches();  // of the learners that are not done
   std::vector<training::PendingStep> begin(const std::vector<Learner*>& learners);
-  void report_all();  // waits for the steps begun last, if they have not been reported
+  // Waits for the steps begun last, if they have not been reported. What goes wrong waits for settle().
+  void report_all();
+  bool has_trouble() const { return !failed_.empty() || setup_.kept_errors->any(); }  // this rank
+  void settle_if_any();                                                               // all ranks call it
+  void settle();  // what some of them, or all, could not do: they end with it, or lose a learner
   void evaluate(const std::vector<Learner*>& learners);
   void evaluate_what_is_owed();
   void evaluate_and_save(bool stopping, bool saving);
@@ -80,8 +90,7 @@ class TrainingLoop {
   void explain_memory(const RunMemory& plan) const;  // where it is asked for
 
   // training_loop_endings.cpp
-  void name_what_is_written();  // after an error
-  std::string what_is_saved() const;
+  void name_what_is_written(const Error& error);
   void save_what_is_learnt();
   [[noreturn]] void end_interrupted(std::string_view when);
   void lose(Learner& learner, const Error& error, bool by_data);
@@ -98,6 +107,7 @@ class TrainingLoop {
   Saver saver_;
   CheckpointClock clock_;
   WeightExchange exchange_;
+  std::map<const Learner*, Error> failed_;              // of reports, until all ranks know
   std::unique_ptr<training::AdapterTrainer> adapters_;  // null: the whole model is trained
   double peak_flops_ = 0;                               // 0: not known
   std::unique_ptr<reports::Progress> progress_;

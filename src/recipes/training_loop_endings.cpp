@@ -2,27 +2,34 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "collectives/at_root.h"
+#include "recipes/adapter_config.h"
 #include "recipes/training_loop.h"
 
 namespace temper::recipes {
 
-// A checkpoint that was being written is not lost, where no other rank must agree.
-void TrainingLoop::name_what_is_written() {
-  if (!setup_.ranks.is_alone()) return;
+// A checkpoint that was being written is not lost, where all ranks can agree on its name.
+void TrainingLoop::name_what_is_written(const Error& error) {
+  if (!collectives::is_of_all(setup_.ranks, error)) return;
   try {
     saver_.finish();
-  } catch (const Error& error) {
-    log_warning(error.what());
+  } catch (const Error& other) {
+    log_warning(other.what());
   }
 }
 
-std::string TrainingLoop::what_is_saved() const {
+std::string what_is_saved(const RunConfig& config) {
   std::vector<std::string> lines;
-  for (const auto& learner : learners_)
-    lines.push_back(learner->saved_step() == 0
-                        ? fmt::format("Nothing of this run is saved in {}", learner->files().folder)
+  const auto add = [&](const RunConfig& of) {
+    const RunFiles files{of.output};
+    const std::vector<checkpoints::StateInfo> states = checkpoints::list_states(files.states());
+    lines.push_back(states.empty()
+                        ? fmt::format("Nothing of this run is saved in {}", files.folder)
                         : fmt::format("Step {} is saved in {}: run the same command to resume from it",
-                                      learner->saved_step(), learner->files().folder));
+                                      states.back().step, files.folder));
+  };
+  for (const AdapterConfig& adapter : config.adapters) add(run_of_adapter(config, adapter));
+  if (config.adapters.empty()) add(config);
   return join(lines, "\n");
 }
 
@@ -49,8 +56,31 @@ void TrainingLoop::end_interrupted(std::string_view when) {
       ErrorKind::kInterrupted);
 }
 
+void TrainingLoop::settle_if_any() {
+  if (setup_.ranks.sum("ranks in trouble", has_trouble() ? 1 : 0) > 0) settle();
+}
+
+void TrainingLoop::settle() {
+  for (const auto& learner : learners_) try {
+      collectives::at_each(setup_.ranks, "a learner's step", [&] {
+        if (auto failed = failed_.extract(learner.get())) throw Error(failed.mapped());
+      });
+    } catch (const Error& error) {
+      if (!collectives::is_of_all(setup_.ranks, error)) throw;
+      lose(*learner, error, false);
+    }
+  try {
+    setup_.kept_errors->raise("what one rank could not do");
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput || !collectives::is_of_all(setup_.ranks, error)) throw;
+    name_what_is_written(error);
+    throw collectives::ErrorOfAll(fmt::format("{}\n{}", error.what(), what_is_saved(setup_.config)),
+                                  error.kind(), setup_.ranks.size());
+  }
+}
+
 // A learner that is alone ends the run; of several, the others continue. After a step that diverged there is
-// nothing to save.
+// nothing to save. All ranks call it, with the same Error.
 void TrainingLoop::lose(Learner& learner, const Error& error, bool by_data) {
   const bool learnt = learner.is_unsaved();
   const auto kept = [&] {
@@ -70,8 +100,9 @@ void TrainingLoop::lose(Learner& learner, const Error& error, bool by_data) {
     }
   }
   if (ends_all) {
-    if (!learnt || !by_data || error.kind() != ErrorKind::kInput) throw error;
-    throw Error(fmt::format("{}; {}", error.what(), kept()), error.kind());
+    const bool says = learnt && by_data && error.kind() == ErrorKind::kInput;
+    throw collectives::ErrorOfAll(says ? fmt::format("{}; {}", error.what(), kept()) : error.what(),
+                                  error.kind(), setup_.ranks.size());
   }
   log_warning(fmt::format("[{}] {}; this adapter stops, the others continue{}", learner.name(), error.what(),
                           by_data && learner.step() > 0 ? "; " + kept() : std::string()));

@@ -12,12 +12,12 @@ void TrainingLoop::send_weights(bool resumed) {
     const bool due = resumed ? learner->step() > 0 : exchange_.is_due(*learner);
     if (!due || !learner->stop_reason().empty()) continue;
     report_all();
+    settle_if_any();
     if (!learner->stop_reason().empty()) continue;
     try {
       exchange_.send(*learner);
-    } catch (const collectives::StoppedByAnother&) {
-      throw;
     } catch (const Error& error) {
+      if (!collectives::is_of_all(setup_.ranks, error)) throw;
       if (setup_.config.exchange.on_error == OnSyncError::kStop || error.kind() == ErrorKind::kDefect)
         end_unsent(error);
       log_warning(fmt::format("{}; weights of update {} were not taken, the next sync will send newer ones",

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/training_state.h"
+#include "collectives/at_root.h"
 #include "ops/measure.h"
 #include "ops/report.h"
 #include "recipes/conflicts.h"
@@ -88,7 +89,7 @@ void TrainingLoop::write_kernels() const {
 
 // Written again as it is then, also where it is not what it was: the error says both.
 void TrainingLoop::check_kernels(const std::vector<ops::ModuleKernel>& bound) const {
-  if (is_root()) write_kernels();
+  collectives::at_root(setup_.ranks, "kernels at the end", [&] { write_kernels(); });
   ops::check_unchanged(bound, setup_.model->decoder.ops().bindings());
 }
 

@@ -148,7 +148,7 @@ void WeightExchange::send(const Learner& learner) {
 // Rank 0 puts every parameter together, in the dtype in which the other process has it.
 void WeightExchange::check(const Parcel& parcel) const {
   const std::vector<PlacedTensor>& placed = parcel.parameters;
-  checkpoints::with_whole(setup_.ranks, placed, [&](const auto& whole) {
+  checkpoints::with_whole(setup_.ranks, placed, [&](const collectives::Root&, const auto& whole) {
     exchange::Sender sender(config_.to, setup_.model->decoder.parameters().table(), options());
     const auto received =
         sender.hashes(parcel.adapter != nullptr ? std::optional(parcel.name) : std::optional<std::string>());

@@ -46,6 +46,18 @@ class Cli : public testing::Test {
             read_file(files / "err")};
   }
 
+  // Ranks of which each has words before its program; their exit code and all that they say.
+  static Outcome run_each(const std::string& arguments, std::initializer_list<const char*> before) {
+    std::string command =
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --quiet --oversubscribe ";
+    for (const char* words : before)
+      command += fmt::format("{}-n 1 {} {} {}", words == *before.begin() ? "" : " : ", words, TEMPER_BINARY,
+                             arguments);
+    const TemporaryDirectory files;
+    const int status = std::system((command + " >" + (files / "text") + " 2>&1").c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), "", read_file(files / "text")};
+  }
+
   // Of kill_at.c, for LD_PRELOAD.
   static std::string kill_library() {
     const std::string library = folder() + "/kill_at.so";

@@ -13,18 +13,6 @@ class RankStates : public Cli {
   }
   static std::string states_of(const std::string& name) { return folder() + "/" + name + "/checkpoints"; }
 
-  // Ranks of which each has words before its program; their exit code and all that they say.
-  static Outcome run_each(const std::string& arguments, std::initializer_list<const char*> before) {
-    std::string command =
-        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --quiet --oversubscribe ";
-    for (const char* words : before)
-      command += fmt::format("{}-n 1 {} {} {}", words == *before.begin() ? "" : " : ", words, TEMPER_BINARY,
-                             arguments);
-    const TemporaryDirectory files;
-    const int status = std::system((command + " >" + (files / "text") + " 2>&1").c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), "", read_file(files / "text")};
-  }
-
   static void expect_same_model(const std::string& a, const std::string& b) {
     EXPECT_EQ(read_file(folder() + "/" + a + "/model/model.safetensors"),
               read_file(folder() + "/" + b + "/model/model.safetensors"));

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "collectives/launch.h"
+#include "collectives/launcher_line.h"
 #include "collectives/start_ranks.h"
 
 namespace temper {
@@ -46,6 +47,7 @@ RanksOutcome run_ranks(int ranks, const std::string& body, const std::string& ar
 
 std::optional<int> be_rank(int argc, char** argv) {
   if (argc < 4 || std::string(argv[1]) != kAsRank) return std::nullopt;
+  collectives::join_launcher();
   try {
     collectives::launch("mpi", {.deadline = kDeadline},
                         [&](collectives::Group& group) { bodies().at(argv[2])(group, argv[3]); });

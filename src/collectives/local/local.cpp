@@ -22,7 +22,6 @@ class Only final : public Group {
   std::vector<std::string> do_gather_objects(const Call&, std::string mine) override {
     return std::vector<std::string>(static_cast<size_t>(size()), mine);
   }
-  void do_set_deadline(double) override {}
   void do_disconnect() override { received_.give_back(); }
   std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int) override {
     return std::make_unique<Only>(static_cast<int>(ranks.size()), name.c_str());

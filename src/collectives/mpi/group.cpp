@@ -16,7 +16,7 @@ struct Header {
   std::array<char, 24> collective{};
   int64_t number = 0;
   std::array<int64_t, Shape::kMaxDims> dims{};
-  int32_t num_dims = 0, dtype = 0, root = 0, reserved = 0;
+  int32_t num_dims = 0, dtype = 0, root = 0, has_failed = 0;
   int64_t bytes = 0;  // of an object that this rank brings, or of rows for whom it tells
 
   Header() = default;
@@ -25,6 +25,7 @@ struct Header {
         num_dims(call.shape.ndim()),
         dtype(static_cast<int32_t>(call.dtype)),
         root(call.root),
+        has_failed(call.failure != nullptr ? 1 : 0),
         bytes(object_bytes) {
     put(call.name, name);
     put(call.collective, collective);
@@ -93,21 +94,27 @@ class MpiGroup final : public Group {
     });
     move(call, sent, received);
     headers[static_cast<size_t>(rank())] = mine[static_cast<size_t>(rank())];
-    check_same_calls(headers);
+    check_same_calls(call, headers);
     return headers;
   }
 
-  static void check_same_calls(const std::vector<Header>& headers) {
+  // A rank that brings a failure ends with it, and tells the others.
+  void check_same_calls(const Call& own, const std::vector<Header>& headers) {
     const Call first = headers[0].call();
-    for (size_t i = 1; i < headers.size(); ++i)
-      if (const Call other = headers[i].call(); !same(first, other))
-        throw Error(
-            "[collectives] " + describe_mismatch(to_string(first), static_cast<int>(i), to_string(other)),
-            ErrorKind::kDefect);
+    for (size_t i = 1; i < headers.size(); ++i) {
+      const Call other = headers[i].call();
+      if (same(first, other)) continue;
+      if (own.failure != nullptr) throw Error(*own.failure);
+      for (size_t place = 0; place < headers.size(); ++place)
+        if (headers[place].has_failed != 0) network_.hear_from(world_ranks()[place]);
+      throw Error(
+          "[collectives] " + describe_mismatch(to_string(first), static_cast<int>(i), to_string(other)),
+          ErrorKind::kDefect);
+    }
   }
 
   void move(const Call& call, const std::vector<Message>& sent, const std::vector<Message>& received) {
-    network_.exchange(tag_, sent, received, [&] { return describe(call); });
+    network_.exchange(tag_, sent, received, deadline(), [&] { return describe(call); });
   }
 
   // Part p of the elements is summed by rank p, into `sums`. Goes through the tensor piece by piece, so that
@@ -235,8 +242,6 @@ class MpiGroup final : public Group {
     objects[static_cast<size_t>(rank())] = std::move(mine);
     return objects;
   }
-
-  void do_set_deadline(double seconds) override { network_.set_deadline(seconds); }
 
   // Parts of one number have no rank in common, and may have the same tag.
   std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int number) override {

@@ -3,11 +3,13 @@
 #include <chrono>
 #include <thread>
 
+#include "base/end_signals.h"
 #include "base/libraries.h"
 #include "base/pinning.h"
 #include "base/registry.h"
 #include "collectives/launch.h"
 #include "collectives/launched.h"
+#include "collectives/launcher_line.h"
 
 namespace temper::collectives {
 namespace {
@@ -25,6 +27,7 @@ void let_the_other_report() {
 [[noreturn]] void rethrow_once(Network& network, const Error& error) {
   network.stop(error.what(), error.kind());
   if (network.hears_of_lower_rank(kLowerRanksAnswer)) {
+    end_silently();
     let_the_other_report();
     throw StoppedByAnother(0, error.what(), error.kind());
   }
@@ -36,17 +39,19 @@ void let_the_other_report() {
 // The ranks of one machine share its cores equally.
 void launch_mpi(const LaunchOptions& options, const Body& body) {
   Network network;
-  network.set_deadline(options.deadline);
   if (const auto started = launched()) check_all_are_seen(*started, network.rank(), network.size());
   if (options.ranks != 1 && options.ranks != network.size())
     fail("[collectives] {} ranks are asked for, and the launcher has started {}", options.ranks,
          network.size());
   const std::unique_ptr<Group> world = mpi_world(network);
+  world->set_deadline(options.deadline);
+  tell_launcher_ready();
   share_cores(world->on_machine().place, world->on_machine().ranks);
   try {
     body(*world);
     world->barrier("end of the run");
   } catch (const StoppedByAnother&) {
+    end_silently();  // a launcher may end this rank before the other one
     network.give_way();
     let_the_other_report();
     throw;

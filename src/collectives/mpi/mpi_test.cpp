@@ -5,11 +5,13 @@
 
 #include <csignal>
 #include <cstring>
+#include <initializer_list>
 #include <mutex>
 #include <thread>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "collectives/at_root.h"
 #include "collectives/launch.h"
 #include "tests/support/errors.h"
 #include "tests/support/rank_bodies.h"
@@ -145,6 +147,23 @@ TEST(Mpi, AnErrorOfAllRanksIsReportedOnce) {
   EXPECT_EQ(outcome.text, "temper: [train.steps] is -1\n");
 }
 
+const bool kFailure = add_rank_body("failure", [](Group& group, const std::string& where) {
+  const Tensor values = Tensor::zeros({4, 2}, DType::kF32);
+  at_each(group, "what begins", [&] {
+    if (group.rank() == 1) fail_resources("[adapter] out of memory");
+    if (where == "elsewhere") group.all_reduce("gradients", values);
+  });
+});
+
+// Also where the others wait in the call that it left out.
+TEST(Mpi, AFailureIsHeardInAnotherCall) {
+  for (const char* where : {"there", "elsewhere"}) {
+    const RanksOutcome outcome = run_ranks(3, "failure", where);
+    EXPECT_EQ(outcome.code, 4);
+    EXPECT_EQ(outcome.text, "temper: rank 1: [adapter] out of memory\n");
+  }
+}
+
 // Rank 1 ends in the collective of this name, or is held there.
 const bool kSignal = add_rank_body("signal", [](Group& group, const std::string& argument) {
   const int64_t space = static_cast<int64_t>(argument.find(' '));
@@ -184,9 +203,8 @@ TEST(Mpi, ARankThatIsKilledEndsAll) {
   }
 }
 
-TEST(Mpi, ARankThatHangsIsNamed) {
-  for (const char* where : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all",
-                            "gather_objects", "barrier"}) {
+void expect_hanging_rank_named(std::initializer_list<const char*> collectives) {
+  for (const char* where : collectives) {
     const RanksOutcome outcome = run_ranks(3, "signal", fmt::format("{} {}", where, SIGSTOP));
     EXPECT_EQ(outcome.code, 4) << outcome.text;
     EXPECT_LT(outcome.seconds, 10);
@@ -194,6 +212,14 @@ TEST(Mpi, ARankThatHangsIsNamed) {
     expect_has(outcome.text, where);
     expect_has(outcome.text, "in group world (ranks 0, 1, 2)");
   }
+}
+
+TEST(Mpi, ARankThatHangsIsNamed) {
+  expect_hanging_rank_named({"all_reduce", "all_to_all", "gather_objects"});
+}
+
+TEST(NightlyMpi, ARankThatHangsInAnyCollectiveIsNamed) {
+  expect_hanging_rank_named({"all_gather", "reduce_scatter", "broadcast", "barrier"});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/waited.h"
 #include "collectives/group.h"
 #include "collectives/mpi/library.h"
 
@@ -21,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostBytes = int64_t{1} << 30;  // of one message of MPI, which counts in int
 constexpr int kStopTag = 1;
-constexpr int32_t kGivesWay = -1;                     // in the place of an error's kind
-constexpr std::chrono::duration<double> kGrace{0.5};  // for what was sent before its sender stopped
+constexpr int32_t kGivesWay = -1;  // in the place of an error's kind
+constexpr double kGrace = 0.5;     // seconds, for what was sent before its sender stopped
 
 void check(int code, const char* call) {
   if (code != MPI_SUCCESS) fail_resources("[MPI] {} failed with code {}", call, code);
@@ -159,25 +161,33 @@ Network::~Network() {
 }
 
 void Network::exchange(int tag, std::span<const Message> sent, std::span<const Message> received,
-                       const std::function<std::string()>& what) {
+                       double deadline, const std::function<std::string()>& what) {
   if (broken_) fail_resources("[collectives] {} comes after a rank has stopped", what());
   Open open(*handles_);
   for (const Message& message : received) open.receive(message, tag, handles_->messages);
   for (const Message& message : sent) open.send(message, tag, handles_->messages);
-  auto until =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(handles_->stopped ? kGrace : deadline_);
+  Waited waited;
+  double until = handles_->stopped ? kGrace : deadline;
   for (Patience patience; !open.are_done(); patience.wait()) {
     // What the other did before it stopped may still arrive: this rank comes as far as the others.
     if (!handles_->stopped) {
       handles_->stopped = handles_->heard(MPI_ANY_SOURCE);
-      if (handles_->stopped)
-        until = std::min(until, Clock::now() + std::chrono::duration_cast<Clock::duration>(kGrace));
+      if (handles_->stopped) until = std::min(until, waited.seconds() + kGrace);
     }
-    if (Clock::now() < until) continue;
+    if (waited.seconds() < until) continue;
     broken_ = true;
     if (handles_->stopped) throw StoppedByAnother(*handles_->stopped);
-    fail_resources("[collectives] {} did not come to {} within {:.3g} s", open.late(), what(),
-                   deadline_.count());
+    fail_resources("[collectives] {} did not come to {} within {:.3g} s", open.late(), what(), deadline);
+  }
+}
+
+void Network::hear_from(int rank) {
+  constexpr std::chrono::seconds kAtMost{10};
+  broken_ = true;
+  const auto until = Clock::now() + kAtMost;
+  for (Patience patience; Clock::now() < until; patience.wait()) {
+    if (!handles_->stopped) handles_->stopped = handles_->heard(rank);
+    if (handles_->stopped) throw StoppedByAnother(*handles_->stopped);
   }
 }
 

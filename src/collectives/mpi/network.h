@@ -1,5 +1,4 @@
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,7 +22,6 @@ class Network {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  void set_deadline(double seconds) { deadline_ = std::chrono::duration<double>(seconds); }
 
   // One message to or from another rank of the run.
   struct Message {
@@ -33,9 +31,12 @@ class Network {
   };
   // Sends and receives these; returns when all have arrived. Messages between two ranks under one tag arrive
   // in the order in which they were sent. Throws StoppedByAnother, or an Error of kind kResources that names
-  // the ranks which did not come to `what()` within the deadline.
-  void exchange(int tag, std::span<const Message> sent, std::span<const Message> received,
+  // the ranks which did not come to `what()` within the deadline, in seconds.
+  void exchange(int tag, std::span<const Message> sent, std::span<const Message> received, double deadline,
                 const std::function<std::string()>& what);
+
+  // Waits for what a rank says that is about to stop, and throws it.
+  void hear_from(int rank);
 
   // Tells all others why this rank stops. They throw StoppedByAnother when they wait next.
   void stop(const std::string& reason, ErrorKind kind);
@@ -53,7 +54,6 @@ class Network {
 
   const std::unique_ptr<Handles> handles_;
   int rank_ = 0, size_ = 1;
-  std::chrono::duration<double> deadline_{600};
   bool broken_ = false;
 };
 

@@ -44,6 +44,7 @@ class NcclGroup final : public Group {
     device::stream(gpu);  // an error where the GPU cannot be used
     nccl();
     set_on_machine(hosts.on_machine());
+    share_deadline(hosts);
     beside_ = common_stream();
     check_cuda(cudaEventCreateWithFlags(&order_, cudaEventDisableTiming), "cudaEventCreate");
   }
@@ -81,9 +82,9 @@ class NcclGroup final : public Group {
   // Connected by the first collective: a group that moves no tensors costs nothing on the GPU.
   ncclComm_t network() {
     if (network_ != nullptr) return network_;
+    watch_.emplace(gpu_.index, shared_deadline());
     network_ = connect(hosts_, gpu_);
-    watch_.emplace(network_, gpu_.index);
-    if (deadline_ > 0) watch_->set_deadline(deadline_);
+    watch_->made(network_);
     return network_;
   }
 
@@ -201,13 +202,7 @@ class NcclGroup final : public Group {
   std::vector<std::string> do_gather_objects(const Call& call, std::string mine) override {
     if (!captured_.empty() && watch_)
       watch_->add(device::stream(gpu_), fmt::format("work of a graph, with {}", captured_));
-    return hosts_.gather_objects(call.name, std::move(mine));
-  }
-
-  void do_set_deadline(double seconds) override {
-    hosts_.set_deadline(seconds);
-    deadline_ = seconds;
-    if (watch_) watch_->set_deadline(seconds);
+    return hosts_.gather_objects(call.name, std::move(mine), call.failure);
   }
 
   void do_disconnect() override {
@@ -258,7 +253,6 @@ class NcclGroup final : public Group {
   ncclComm_t network_ = nullptr;
   std::optional<Watch> watch_;  // of the network
   NarrowSums narrow_;
-  double deadline_ = 0;  // seconds; 0: the watch's own
   cudaStream_t beside_ = nullptr;
   cudaEvent_t order_ = nullptr;
   bool is_beside_ = false, is_together_ = false;

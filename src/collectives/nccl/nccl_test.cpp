@@ -192,16 +192,18 @@ TEST_F(Nccl, SumsOfAGibibyteInBfloat16TakeLittleMoreThanNcclsOwn) {
   std::fputs(outcome.text.c_str(), stdout);
 }
 
-const bool kHang = add_rank_body("gpu_hang", [](Group& hosts, const std::string& checks) {
+// "checks", in a "part" of the group, or before the GPUs are "connected".
+const bool kHang = add_rank_body("gpu_hang", [](Group& hosts, const std::string& how) {
   const Device gpu = own_gpu(hosts);
-  const std::unique_ptr<Group> group = device_group(hosts, gpu);
-  group->set_checks(checks == "checks");
+  const std::unique_ptr<Group> group = device_group(hosts, gpu), part = group->part("tensor", {0, 1});
+  group->set_checks(how == "checks");
+  Group& used = how == "part" ? *part : *group;
   const Tensor values = Tensor::zeros({1024}, DType::kF32).on(gpu);
-  group->all_reduce("gradients", values);
+  if (how != "connected") used.all_reduce("gradients", values);
   values.on({});
   group->set_deadline(2);
   if (hosts.rank() == 1) ::kill(::getpid(), SIGSTOP);
-  group->all_reduce("gradients", values);
+  used.all_reduce("gradients", values);
   values.on({});
 });
 
@@ -214,6 +216,14 @@ TEST_F(Nccl, ARankThatHangsEndsAll) {
   const RanksOutcome checked = run_ranks(2, "gpu_hang", "checks");
   EXPECT_EQ(checked.code, 4);
   expect_has(checked.text, "rank 1 did not come to collective ");
+  const RanksOutcome part = run_ranks(2, "gpu_hang", "part");
+  EXPECT_EQ(part.code, 4);
+  EXPECT_LT(part.seconds, 30);
+  expect_has(part.text, "in group tensor (ranks 0, 1) does not end within 2 s");
+  const RanksOutcome alone = run_ranks(2, "gpu_hang", "connected");
+  EXPECT_EQ(alone.code, 4);
+  EXPECT_LT(alone.seconds, 30);
+  expect_has(alone.text, "within 2 s");
 }
 
 const bool kMismatch = add_rank_body("gpu_mismatch", [](Group& hosts, const std::string&) {

@@ -1,20 +1,15 @@
 #include "collectives/threads/meeting.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/text.h"
+#include "base/waited.h"
 
 namespace temper::collectives {
 
-Meeting::Meeting(int ranks, double deadline_seconds)
-    : size_(static_cast<size_t>(ranks)),
-      deadline_(deadline_seconds),
-      calls_(size_),
-      brought_(size_),
-      left_(size_) {}
-
-void Meeting::set_deadline(double seconds) {
-  const std::lock_guard lock(mutex_);
-  deadline_ = std::chrono::duration<double>(seconds);
-}
+Meeting::Meeting(int ranks)
+    : size_(static_cast<size_t>(ranks)), calls_(size_), brought_(size_), left_(size_) {}
 
 void Meeting::break_off(std::string why, ErrorKind kind) {
   if (!broken_) broken_.emplace("[collectives] " + why, kind);
@@ -31,10 +26,14 @@ std::string Meeting::missing() const {
 }
 
 void Meeting::refuse_mismatch() {
-  for (size_t i = 1; i < size_; ++i)
-    if (!same(*calls_[i], *calls_[0]))
-      return break_off(describe_mismatch(to_string(*calls_[0]), static_cast<int>(i), to_string(*calls_[i])),
-                       ErrorKind::kDefect);
+  for (size_t i = 1; i < size_; ++i) {
+    if (same(*calls_[i], *calls_[0])) continue;
+    for (size_t rank = 0; rank < size_; ++rank)
+      if (const Error* const failure = calls_[rank]->failure)
+        return break_off(fmt::format("rank {} stopped: {}", rank, failure->what()), failure->kind());
+    return break_off(describe_mismatch(to_string(*calls_[0]), static_cast<int>(i), to_string(*calls_[i])),
+                     ErrorKind::kDefect);
+  }
 }
 
 void Meeting::arrive(int rank, const Call& call, const void* mine) {
@@ -52,17 +51,21 @@ void Meeting::arrive(int rank, const Call& call, const void* mine) {
   changed_.notify_all();
 }
 
-void Meeting::meet(int rank, const Call& call, const void* mine,
+void Meeting::meet(int rank, const Call& call, const void* mine, double deadline,
                    const std::function<void(const Brought&)>& work) {
   std::unique_lock lock(mutex_);
   if (broken_) fail_as_all();
   const int64_t before = closed_;
   arrive(rank, call, mine);
-  const auto until = std::chrono::steady_clock::now() +
-                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(deadline_);
-  if (!changed_.wait_until(lock, until, [&] { return opened_ > before || broken_; }))
-    break_off(fmt::format("{} did not come to {} within {} s", missing(), to_string(call), deadline_.count()),
-              ErrorKind::kResources);
+  const auto is_over = [&] { return opened_ > before || broken_; };
+  for (Waited waited; !is_over();) {
+    const double left = deadline - waited.seconds();
+    if (left <= 0)
+      break_off(fmt::format("{} did not come to {} within {} s", missing(), to_string(call), deadline),
+                ErrorKind::kResources);
+    else
+      changed_.wait_for(lock, std::chrono::duration<double>(std::min(left, Waited::kLook / 2)), is_over);
+  }
   if (opened_ == before) fail_as_all();
   lock.unlock();
   std::exception_ptr failure;

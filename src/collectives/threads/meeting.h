@@ -1,5 +1,4 @@
 #pragma once
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -16,15 +15,14 @@ namespace temper::collectives {
 // Where the ranks of one process meet.
 class Meeting {
  public:
-  Meeting(int ranks, double deadline_seconds);
-
-  void set_deadline(double seconds);
+  explicit Meeting(int ranks);
 
   // What each rank brings to a call; it stays valid until all have done their work.
   using Brought = std::vector<const void*>;
-  // Waits for all ranks, does `work`, and waits until all have done theirs. Throws as Group says, or what
-  // `work` throws.
-  void meet(int rank, const Call& call, const void* mine, const std::function<void(const Brought&)>& work);
+  // Waits for all ranks, so many seconds at most, does `work`, and waits until all have done theirs. Throws
+  // as Group says, or what `work` throws.
+  void meet(int rank, const Call& call, const void* mine, double deadline,
+            const std::function<void(const Brought&)>& work);
 
   // The rank will not come any more: it has ended, or has stopped for this reason.
   void leave(int rank);
@@ -40,7 +38,6 @@ class Meeting {
 
   const size_t size_;
   std::mutex mutex_;
-  std::chrono::duration<double> deadline_;
   std::condition_variable changed_;
   std::vector<const Call*> calls_;  // of those who have arrived
   Brought brought_;

@@ -41,12 +41,10 @@ void sum_into(const Meeting::Brought& brought, int64_t first, int64_t count, T* 
 // The meetings of all groups of a run. One is made by the first of its ranks.
 class Meetings {
  public:
-  explicit Meetings(double deadline_seconds) : deadline_(deadline_seconds) {}
-
   std::shared_ptr<Meeting> of(const std::string& name, const std::vector<int>& ranks) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<Meeting>& meeting = all_[{name, ranks}];
-    if (!meeting) meeting = std::make_shared<Meeting>(static_cast<int>(ranks.size()), deadline_);
+    if (!meeting) meeting = std::make_shared<Meeting>(static_cast<int>(ranks.size()));
     return meeting;
   }
   // The rank comes to none of them any more.
@@ -56,7 +54,6 @@ class Meetings {
   }
 
  private:
-  const double deadline_;
   std::mutex mutex_;
   std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<Meeting>> all_;
 };
@@ -77,7 +74,7 @@ class ThreadGroup final : public Group {
   // Each rank sums a part of the elements, and writes it for all: nobody else reads or writes that part.
   void do_all_reduce(const Call& call, const Tensor& values) override {
     check_sum(call, values);
-    meeting_.meet(rank(), call, &values, [&](const Meeting::Brought& all) {
+    meeting_.meet(rank(), call, &values, deadline(), [&](const Meeting::Brought& all) {
       const auto [begin, end] = part_of(values.numel(), rank(), size());
       visit_float(values.dtype(), [&, begin = begin, end = end]<class T>() {
         const std::vector<T*> to = pointers<T>(all, begin);
@@ -89,7 +86,7 @@ class ThreadGroup final : public Group {
 
   void do_all_gather(const Call& call, const Tensor& part, const Tensor& whole) override {
     check_device(call, part);
-    meeting_.meet(rank(), call, &part, [&](const Meeting::Brought& all) {
+    meeting_.meet(rank(), call, &part, deadline(), [&](const Meeting::Brought& all) {
       for (size_t r = 0; r < all.size(); ++r) {
         std::byte* const to = static_cast<std::byte*>(whole.raw()) + static_cast<int64_t>(r) * part.bytes();
         const void* const from = brought_by<Tensor>(all, r)->raw();
@@ -100,7 +97,7 @@ class ThreadGroup final : public Group {
 
   void do_reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) override {
     check_sum(call, whole);
-    meeting_.meet(rank(), call, &whole, [&](const Meeting::Brought& all) {
+    meeting_.meet(rank(), call, &whole, deadline(), [&](const Meeting::Brought& all) {
       visit_float(whole.dtype(),
                   [&]<class T>() { sum_into<T>(all, part.numel() * rank(), part.numel(), part.data<T>()); });
     });
@@ -108,7 +105,7 @@ class ThreadGroup final : public Group {
 
   void do_broadcast(const Call& call, const Tensor& values) override {
     check_device(call, values);
-    meeting_.meet(rank(), call, &values, [&](const Meeting::Brought& all) {
+    meeting_.meet(rank(), call, &values, deadline(), [&](const Meeting::Brought& all) {
       if (rank() != call.root)
         std::memcpy(values.raw(), brought_by<Tensor>(all, static_cast<size_t>(call.root))->raw(),
                     static_cast<size_t>(values.bytes()));
@@ -118,7 +115,7 @@ class ThreadGroup final : public Group {
   void do_all_to_all(const Call& call, const RowExchange& exchange) override {
     check_device(call, exchange.rows);
     const auto own = static_cast<size_t>(rank());
-    meeting_.meet(rank(), call, &exchange, [&](const Meeting::Brought& all) {
+    meeting_.meet(rank(), call, &exchange, deadline(), [&](const Meeting::Brought& all) {
       auto* to = static_cast<std::byte*>(exchange.received.raw());
       for (size_t r = 0; r < all.size(); ++r) {
         const RowExchange& theirs = *brought_by<RowExchange>(all, r);
@@ -135,13 +132,11 @@ class ThreadGroup final : public Group {
 
   std::vector<std::string> do_gather_objects(const Call& call, std::string mine) override {
     std::vector<std::string> objects(static_cast<size_t>(size()));
-    meeting_.meet(rank(), call, &mine, [&](const Meeting::Brought& all) {
+    meeting_.meet(rank(), call, &mine, deadline(), [&](const Meeting::Brought& all) {
       for (size_t r = 0; r < all.size(); ++r) objects[r] = *brought_by<std::string>(all, r);
     });
     return objects;
   }
-
-  void do_set_deadline(double seconds) override { meeting_.set_deadline(seconds); }
 
   std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int number) override {
     const std::string key = fmt::format("{}/{} {}", key_, number, name);
@@ -185,7 +180,7 @@ class FirstError {
 // The ranks share the pool's threads equally.
 void launch_threads(const LaunchOptions& options, const Body& body) {
   if (options.ranks < 1) fail("[collectives] {} ranks are asked for; expected at least 1", options.ranks);
-  Meetings meetings(options.deadline);
+  Meetings meetings;
   FirstError first;
   const std::vector<int> all = all_ranks(options.ranks);
   const int share = std::max(1, num_threads() / options.ranks);
@@ -209,6 +204,7 @@ void launch_threads(const LaunchOptions& options, const Body& body) {
       leave_core();
       const ThreadLimit limit(share);
       ThreadGroup group(rank, "world", all, "world", meetings);
+      group.set_deadline(options.deadline);
       body(group);
       group.leave();
     });

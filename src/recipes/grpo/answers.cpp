@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/stop_signals.h"
 #include "collectives/at_root.h"
 #include "data/losses.h"
 #include "device/memory_policy.h"
@@ -16,7 +17,6 @@
 #include "recipes/grpo/grpo_keys.h"
 #include "rollout/batch_invariant.h"
 #include "rollout/finish.h"
-#include "training/signals.h"
 
 namespace temper::recipes {
 namespace {
@@ -154,7 +154,7 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
   std::optional<Error> failure;
   for (;;) {
     const double start = seconds_now();
-    const Round round = job.engine.round(job.left == 0, training::stop_is_requested());
+    const Round round = job.engine.round(job.left == 0, stop_is_requested());
     if (round == Round::kDone) break;
     if (round == Round::kStopped) {
       synchronize(setup_.facts.device);  // a pass may be under way

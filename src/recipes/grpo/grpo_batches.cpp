@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "collectives/at_root.h"
 #include "device/transfer.h"
 #include "losses/spread.h"
 #include "models/adapter.h"
@@ -129,6 +130,12 @@ int64_t GrpoBatches::end_turn(training::RolloutTurn& turn) {
   return bytes;
 }
 
+void GrpoBatches::read_journal(int64_t rollout) {
+  collectives::at_each(setup_.ranks, "answers of before", [&] {
+    if (answers_.leads()) journal_.begin_at(rollout, resumes_);
+  });
+}
+
 // Dynamic sampling (Yu et al., "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", 2025): asks
 // more prompts until enough groups have answers that differ in what they are worth.
 void GrpoBatches::roll() {
@@ -138,7 +145,7 @@ void GrpoBatches::roll() {
   // Answers are taken over where they would be the same again.
   if (!journal_is_read_) {
     resumes_ = answers_.repeats();
-    if (answers_.leads()) journal_.begin_at(rollout_, resumes_);
+    read_journal(rollout_);
     journal_is_read_ = true;
   }
   report_ = {};
@@ -172,7 +179,7 @@ void GrpoBatches::roll() {
   // Log-probabilities are computed by all ranks or by none.
   scored_ = ranks().sum("ranks whose answers have no scores", int64_t{!scored}) == 0;
   make_updates();
-  journal_.sync();
+  collectives::at_each(setup_.ranks, "answers that are stored", [&] { journal_.sync(); });
   resumes_ = false;
   setup_.phases->add_rollout_seconds(seconds_now() - start);
 }
@@ -269,8 +276,9 @@ void GrpoBatches::restore(const Json& state, bool) {
   const int64_t update = state.at("update").as_int();
   if (update == 0) return;
   // Weights have moved on since these answers were sampled.
-  if (answers_.leads()) journal_.begin_at(next_rollout_, true);
-  journal_is_read_ = resumes_ = true;
+  resumes_ = true;
+  read_journal(next_rollout_);
+  journal_is_read_ = true;
   begin_rollout();
   if (!scored_)
     fail(

@@ -60,6 +60,7 @@ class GrpoBatches : public BatchSource {
   training::RolloutTurn begin_turn();
   int64_t end_turn(training::RolloutTurn& turn);
   void roll();
+  void read_journal(int64_t rollout);
   Round ask(int64_t first_group, int64_t count);
   void take_from_journal(Round& round, std::vector<Asked>& asked);
   std::vector<double> rewards_of_all(const Round& round) const;

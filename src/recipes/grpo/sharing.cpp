@@ -68,12 +68,13 @@ Answers::Counts GrpoBatches::counts_of_answers() const {
 
 // In the journal of the rank that asked, behind the answer; once, where a run that was stopped had begun to.
 void GrpoBatches::keep_scores() {
-  if (!apart_) {
-    if (answers_.leads())
+  collectives::KeptErrors& kept = *setup_.kept_errors;
+  if (!apart_)
+    return kept.attempt([&] {
+      if (!answers_.leads()) return;
       for (const SampledAnswer& sample : samples_)
         if (!sample.scored) journal_.write_scores(scores_to_json(sample));
-    return;
-  }
+    });
   Json::Array own;
   if (setup_.model->decoder.ranks().is_first())
     for (const SampledAnswer& sample : samples_)
@@ -81,7 +82,9 @@ void GrpoBatches::keep_scores() {
   for (const std::string& text : setup_.ranks.gather_objects("scores", Json(std::move(own)).dump())) {
     const Json parsed = Json::parse(text, "scores");
     for (const Json& scores : parsed.as_array())
-      if (answers_.leads() && is_asked_here(scores.at("group").as_int())) journal_.write_scores(scores);
+      kept.attempt([&] {
+        if (answers_.leads() && is_asked_here(scores.at("group").as_int())) journal_.write_scores(scores);
+      });
   }
 }
 

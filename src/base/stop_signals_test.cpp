@@ -1,4 +1,4 @@
-#include "training/signals.h"
+#include "base/stop_signals.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <csignal>
 #include <stdexcept>
 
-namespace temper::training {
+namespace temper {
 namespace {
 
 volatile std::sig_atomic_t seen_by_others = 0;
@@ -63,4 +63,4 @@ TEST_F(Signals, ThatAreIgnoredStayIgnored) {
 }
 
 }  // namespace
-}  // namespace temper::training
+}  // namespace temper

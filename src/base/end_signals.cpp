@@ -1,0 +1,60 @@
+#include "base/end_signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstddef>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace temper {
+namespace {
+
+volatile std::sig_atomic_t silent = 0, program_ends = 0;
+
+// Only what is safe in handlers of signals.
+void on_signal(int /*signal*/) {
+  if (program_ends != 0) return;
+  constexpr std::string_view kSaid = "\ntemper: stopped by a signal; run the same command again\n";
+  if (silent == 0) [[maybe_unused]]
+    const ssize_t written = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+  ::_exit(static_cast<int>(ErrorKind::kInterrupted));
+}
+
+// Compiled kernels may keep values below the end of theirs.
+void use_signal_stack() {
+  static std::array<std::byte, 1 << 16> memory;
+  stack_t stack{};
+  stack.ss_sp = memory.data();
+  stack.ss_size = memory.size();
+  ::sigaltstack(&stack, nullptr);
+}
+
+}  // namespace
+
+void end_on_signals() {
+  use_signal_stack();
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_ONSTACK | SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(signal, &action, nullptr);
+  struct sigaction before {};
+  ::sigaction(SIGHUP, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
+}
+
+void end_silently() { silent = 1; }
+bool ends_silently() { return silent != 0; }
+
+void leave_end_to_program() { program_ends = 1; }
+
+void outlive_readers() {
+  struct sigaction action {};
+  action.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+}  // namespace temper

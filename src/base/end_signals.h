@@ -1,0 +1,22 @@
+#pragma once
+
+namespace temper {
+
+// For a whole program, at its start: SIGINT, SIGTERM, SIGHUP and SIGUSR1, which launchers pass on to all
+// ranks, end it at once, with one sentence and the exit code of ErrorKind::kInterrupted, where it does
+// nothing that must be saved first (StopSignals). SIGHUP that is ignored stays so (nohup). SIGQUIT ends it in
+// any case.
+void end_on_signals();
+
+// A launcher or another rank says why all end: this process ends without a sentence.
+void end_silently();
+bool ends_silently();
+
+// The program is about to end, and says why: signals have no effect from now on.
+void leave_end_to_program();
+
+// What is written to a pipe or terminal that nobody reads is lost, and does not end the program (SIGPIPE is
+// ignored).
+void outlive_readers();
+
+}  // namespace temper

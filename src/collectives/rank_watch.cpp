@@ -1,0 +1,193 @@
+#include "collectives/rank_watch.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "base/waited.h"
+#include "collectives/launcher_line.h"
+
+namespace temper::collectives {
+namespace {
+
+bool is_stopped(pid_t process) {
+  std::string text;
+  try {
+    text = read_file(fmt::format("/proc/{}/stat", process));
+  } catch (const Error&) {
+    return false;
+  }
+  const size_t name = text.rfind(") ");
+  return name != std::string::npos && name + 2 < text.size() &&
+         (text[name + 2] == 'T' || text[name + 2] == 't');
+}
+
+}  // namespace
+
+// Of one rank. The process cannot be mistaken for another one: its descriptor is its own.
+struct RankWatch::Line {
+  int socket = -1, process_file = -1;
+  pid_t process = 0;
+  int rank = -1;
+  bool ends = false, asked = false;
+  std::optional<Waited> stopped = {};
+
+  explicit Line(int from) : socket(from) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::getuid())
+      process = peer.pid;
+    if (process > 0) process_file = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
+  }
+  ~Line() {
+    ::close(socket);
+    if (process_file >= 0) ::close(process_file);
+  }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  void signal(int number) const {
+    if (process_file >= 0) ::syscall(SYS_pidfd_send_signal, process_file, number, nullptr, 0);
+  }
+};
+
+RankWatch::RankWatch(int ranks, RankDeadlines deadlines)
+    : ranks_(ranks),
+      deadlines_(deadlines),
+      name_(fmt::format("temper-ranks-{}-{:.0f}", ::getpid(), seconds_now() * 1e6)),
+      is_ready_(static_cast<size_t>(ranks)),
+      news_(seconds_now()) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name_.data(), name_.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name_.size());
+  socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket_ >= 0 && ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+      ::listen(socket_, SOMAXCONN) == 0)
+    return;
+  const std::string reason = std::strerror(errno);
+  if (socket_ >= 0) ::close(socket_);
+  fail_resources("[--ranks] no socket can be had to hear of {} ranks: {}", ranks, reason);
+}
+
+RankWatch::~RankWatch() { ::close(socket_); }
+
+void RankWatch::accept() {
+  for (int one; (one = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
+    auto line = std::make_unique<Line>(one);
+    if (line->process > 0) lines_.push_back(std::move(line));
+  }
+}
+
+void RankWatch::hear(Line& line) {
+  std::array<char, 64> packet{};
+  for (ssize_t size; (size = ::recv(line.socket, packet.data(), packet.size(), 0)) != 0;) {
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return;
+    if (size < 0) break;
+    const std::string_view said(packet.data(), static_cast<size_t>(size));
+    if (said.starts_with(kIsHere)) {
+      std::from_chars(said.data() + kIsHere.size(), said.data() + said.size(), line.rank);
+      news_ = seconds_now();
+    } else if (said == kIsReady && line.rank >= 0 && line.rank < ranks_) {
+      is_ready_[static_cast<size_t>(line.rank)] = 1;
+      ++ready_;
+      news_ = seconds_now();
+    } else if (said == kEnds) {
+      line.ends = true;
+    }
+  }
+  if (line.ends) {
+    if (ended_at_ == 0) ended_at_ = seconds_now();
+  } else if (lost_at_ == 0) {
+    lost_at_ = seconds_now();
+    lost_ = describe(line) + " was lost";
+  }
+  ::close(std::exchange(line.socket, -1));
+}
+
+void RankWatch::listen(double seconds) {
+  std::vector<pollfd> all{{socket_, POLLIN, 0}};
+  for (const auto& line : lines_) all.push_back({line->socket, POLLIN, 0});
+  if (::poll(all.data(), all.size(), static_cast<int>(std::ceil(seconds * 1e3))) > 0) {
+    accept();
+    for (const auto& line : lines_) hear(*line);
+    std::erase_if(lines_, [](const auto& line) { return line->socket < 0; });
+  }
+  for (const auto& line : lines_)
+    if (stops_ && line->rank >= 0 && !std::exchange(line->asked, true)) line->signal(SIGUSR1);
+}
+
+void RankWatch::ask_to_stop() { stops_ = true; }
+
+std::string RankWatch::describe(const Line& line) const {
+  return fmt::format("rank {} (process {})", line.rank, line.process);
+}
+
+// Those that have not found the others.
+std::string RankWatch::missing() const {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (is_ready_[static_cast<size_t>(rank)] != 0) continue;
+    const auto found =
+        std::find_if(lines_.begin(), lines_.end(), [&](const auto& line) { return line->rank == rank; });
+    if (found == lines_.end())
+      names.push_back(fmt::format("rank {}, which has not come", rank));
+    else
+      names.push_back(describe(**found) + (is_stopped((*found)->process) ? ", which is stopped" : ""));
+  }
+  return join(names, "; ");
+}
+
+// One of them, for long; a machine or container that is frozen stops them all.
+std::string RankWatch::stopped() {
+  size_t count = 0;
+  std::string found;
+  for (const auto& line : lines_) {
+    if (!is_stopped(line->process)) {
+      line->stopped.reset();
+      continue;
+    }
+    ++count;
+    if (!line->stopped) line->stopped.emplace();
+    if (line->stopped->seconds() > deadlines_.stop) found = describe(*line) + " is stopped";
+  }
+  return count < lines_.size() ? found : "";
+}
+
+std::string RankWatch::trouble() {
+  const double now = seconds_now();
+  if (lost_at_ > 0 && now > lost_at_ + deadlines_.loss) return lost_;
+  if (ended_at_ > 0 && now > ended_at_ + deadlines_.end && !lines_.empty())
+    return fmt::format("{} does not end, {:.0f} s after another one", describe(*lines_.front()),
+                       deadlines_.end);
+  if (ready_ < ranks_ && lost_at_ == 0 && ended_at_ == 0 && now > news_ + deadlines_.start)
+    return fmt::format("{} ranks did not find each other within {:.0f} s: {}", ranks_, deadlines_.start,
+                       missing());
+  return stopped();
+}
+
+bool RankWatch::kill_all() {
+  for (const auto& line : lines_) line->signal(SIGKILL);
+  return !lines_.empty();
+}
+
+}  // namespace temper::collectives

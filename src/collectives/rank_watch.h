@@ -1,0 +1,61 @@
+#pragma once
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace temper::collectives {
+
+struct RankDeadlines {
+  double start = 25;  // seconds without news until all ranks have found each other
+  double loss = 3;    // for the launcher of MPI to end the others where a rank was lost
+  double end = 60;    // from the end of the first rank to that of the last
+  double stop = 10;   // that a rank is stopped (SIGSTOP) while others are not
+};
+
+// What the launcher knows of the ranks that it has started: each holds a connection (launcher_line.h) as long
+// as it lives. The launcher of MPI says nothing of ranks that are stopped, and may wait for ever where one is
+// killed while ranks look for each other.
+class RankWatch {
+ public:
+  RankWatch(int ranks, RankDeadlines deadlines);
+  ~RankWatch();
+  RankWatch(const RankWatch&) = delete;
+  RankWatch& operator=(const RankWatch&) = delete;
+
+  const std::string& name() const { return name_; }  // of the socket
+  // Hears what ranks say, for so long at most.
+  void listen(double seconds);
+  // Each rank gets SIGUSR1 once, also one that comes later.
+  void ask_to_stop();
+  // Why the ranks cannot go on ("rank 1 (process 412) was lost"); empty while they can.
+  std::string trouble();
+  // Kills the processes that are left. Whether there were any.
+  bool kill_all();
+  bool are_ready() const { return ready_ == ranks_; }  // have been: they found each other
+  bool are_gone() const { return lines_.empty(); }
+
+ private:
+  struct Line;
+  void accept();
+  void hear(Line& line);
+  std::string describe(const Line& line) const;
+  std::string missing() const;
+  std::string stopped();
+
+  const int ranks_;
+  const RankDeadlines deadlines_;
+  std::string name_;
+  int socket_ = -1;
+  std::vector<std::unique_ptr<Line>> lines_;  // of ranks that live
+  int ready_ = 0;                             // ranks so far
+  std::vector<char> is_ready_;
+  bool stops_ = false;
+  double news_ = 0;                    // when a rank came or was ready last
+  double lost_at_ = 0, ended_at_ = 0;  // 0: none was, none has
+  std::string lost_;
+};
+
+}  // namespace temper::collectives

@@ -1,0 +1,186 @@
+#include "collectives/rank_watch.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/launcher_line.h"
+#include "tests/support/errors.h"
+
+namespace temper::collectives {
+namespace {
+
+constexpr RankDeadlines kSoon{0.3, 0.3, 0.3, 0.3};
+volatile std::sig_atomic_t asked = 0;
+
+// Processes that join as ranks of two.
+class Ranks : public testing::Test {
+ protected:
+  void TearDown() override {
+    for (const pid_t process : processes_) {
+      ::kill(process, SIGKILL);
+      ::waitpid(process, nullptr, 0);
+    }
+  }
+
+  pid_t start(const RankWatch& watch, int rank, const std::function<void()>& act) {
+    const pid_t process = ::fork();
+    if (process == 0) {
+      ::setenv(kLauncherVariable, watch.name().c_str(), 1);
+      ::setenv("OMPI_COMM_WORLD_RANK", std::to_string(rank).c_str(), 1);
+      ::setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+      join_launcher();
+      act();
+      ::_exit(0);
+    }
+    processes_.push_back(process);
+    return process;
+  }
+
+  // The first trouble within so many seconds.
+  static std::string trouble_of(RankWatch& watch, double seconds) {
+    const double until = seconds_now() + seconds;
+    while (seconds_now() < until) {
+      watch.listen(0.02);
+      if (const std::string trouble = watch.trouble(); !trouble.empty()) return trouble;
+    }
+    return "";
+  }
+
+  std::vector<pid_t> processes_;
+};
+
+void sleep_on() {
+  for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+void be_ready() {
+  tell_launcher_ready();
+  sleep_on();
+}
+
+TEST_F(Ranks, ThatWorkAreNoTrouble) {
+  RankWatch watch(2, kSoon);
+  start(watch, 0, be_ready);
+  start(watch, 1, be_ready);
+  EXPECT_EQ(trouble_of(watch, 0.8), "");
+  EXPECT_TRUE(watch.are_ready());
+}
+
+TEST_F(Ranks, ThatAreKilledAreNamed) {
+  RankWatch watch(2, kSoon);
+  start(watch, 0, be_ready);
+  const pid_t killed = start(watch, 1, [] {
+    tell_launcher_ready();
+    ::raise(SIGKILL);
+  });
+  EXPECT_EQ(trouble_of(watch, 5), fmt::format("rank 1 (process {}) was lost", killed));
+}
+
+TEST_F(Ranks, ThatDoNotFindTheOthersAreNamed) {
+  RankWatch watch(2, kSoon);
+  start(watch, 0, be_ready);
+  const pid_t stopped = start(watch, 1, [] { ::raise(SIGSTOP); });
+  EXPECT_EQ(trouble_of(watch, 5),
+            fmt::format("2 ranks did not find each other within 0 s: rank 1 (process {}), which is stopped",
+                        stopped));
+  EXPECT_FALSE(watch.are_ready());
+}
+
+TEST_F(Ranks, ThatAreStoppedAreNamed) {
+  RankWatch watch(2, kSoon);
+  start(watch, 0, be_ready);
+  const auto stop = [] {
+    tell_launcher_ready();
+    ::raise(SIGSTOP);
+  };
+  const pid_t stopped = start(watch, 1, stop);
+  EXPECT_EQ(trouble_of(watch, 5), fmt::format("rank 1 (process {}) is stopped", stopped));
+  RankWatch all(2, kSoon);
+  for (const int rank : {0, 1}) start(all, rank, stop);
+  EXPECT_EQ(trouble_of(all, 1), "") << "somebody has frozen them all";
+}
+
+TEST_F(Ranks, ThatNeverComeAreNamed) {
+  RankWatch watch(2, kSoon);
+  start(watch, 1, be_ready);
+  expect_has(trouble_of(watch, 5), ": rank 0, which has not come");
+}
+
+TEST_F(Ranks, ThatDoNotEndBehindTheOthersAreNamed) {
+  RankWatch watch(2, kSoon);
+  const pid_t hangs = start(watch, 0, be_ready);
+  start(watch, 1, [] {
+    tell_launcher_ready();
+    tell_launcher_end();
+  });
+  expect_has(trouble_of(watch, 5), fmt::format("rank 0 (process {}) does not end", hangs));
+}
+
+TEST_F(Ranks, ThatEndAreNoTrouble) {
+  RankWatch watch(2, kSoon);
+  for (const int rank : {0, 1})
+    start(watch, rank, [] {
+      tell_launcher_ready();
+      tell_launcher_end();
+    });
+  EXPECT_EQ(trouble_of(watch, 1), "");
+  EXPECT_TRUE(watch.are_gone());
+}
+
+// Also one that comes when the others have been asked.
+TEST_F(Ranks, AreAskedToStopOnce) {
+  RankWatch watch(2, {30, 30, 30, 30});
+  const auto end_when_asked_once = [] {
+    struct sigaction action {};
+    action.sa_handler = [](int) { asked = asked + 1; };
+    ::sigaction(SIGUSR1, &action, nullptr);
+    while (asked == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    ::_exit(10 + asked);
+  };
+  struct sigaction ignored {
+  }, before{};
+  ignored.sa_handler = SIG_IGN;
+  ::sigaction(SIGUSR1, &ignored, &before);  // until a rank handles it
+  const auto code_of = [&](pid_t process) {
+    int status = 0;
+    while (::waitpid(process, &status, WNOHANG) == 0) watch.listen(0.02);
+    std::erase(processes_, process);
+    return WEXITSTATUS(status);
+  };
+  const pid_t first = start(watch, 0, end_when_asked_once);
+  for (int i = 0; i < 20; ++i) watch.listen(0.02);
+  watch.ask_to_stop();
+  watch.ask_to_stop();
+  EXPECT_EQ(code_of(first), 11);
+  struct sigaction counting {};
+  counting.sa_handler = [](int) { asked = asked + 1; };
+  ::sigaction(SIGUSR1, &counting, nullptr);  // before the next one comes
+  EXPECT_EQ(code_of(start(watch, 1, end_when_asked_once)), 11);
+  ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_F(Ranks, ThatAreLeftAreKilled) {
+  RankWatch watch(2, kSoon);
+  const pid_t stopped = start(watch, 0, [] { ::raise(SIGSTOP); });
+  for (int i = 0; i < 10; ++i) watch.listen(0.02);
+  EXPECT_TRUE(watch.kill_all());
+  int status = 0;
+  ::waitpid(stopped, &status, 0);
+  std::erase(processes_, stopped);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  for (int i = 0; i < 10; ++i) watch.listen(0.02);
+  EXPECT_TRUE(watch.are_gone());
+}
+
+}  // namespace
+}  // namespace temper::collectives

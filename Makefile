@@ -11,13 +11,14 @@
 # make bench-check  the demo's step compared with the processor's peak; fails below half of it
 # make isa    the tests of ops, backends and training as older processors run them (SHORT=1: as CI does)
 # make nightly  the proofs that are too slow for every change; CONTRIBUTING.md lists them
+# make torture  kills, signals, failing calls and limits at random places of runs of every recipe, with a table: SCALE=N tries N times as many
 SHELL := /bin/bash
 PRESET ?= release
 BUILD := build/$(PRESET)
 TEMPER := build/release/temper
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup setup-gpu setup-parquet build release test check parity mutants fuzz bench bench-check isa nightly demo bundle clean format
+.PHONY: all setup setup-gpu setup-parquet build release test check parity mutants fuzz bench bench-check isa nightly torture demo bundle clean format
 
 all: build
 
@@ -86,6 +87,10 @@ bench-check:
 
 isa: build
 	@tools/test_isa.sh $(BUILD) $(if $(SHORT),--short)
+
+SCALE ?= 1
+torture: release
+	@tools/torture/run.sh $(TEMPER) $(SCALE)
 
 nightly:
 	@JOBS=$(JOBS) tools/nightly.sh

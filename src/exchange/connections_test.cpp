@@ -259,7 +259,11 @@ void become(uid_t user) { ASSERT_EQ(::syscall(SYS_setresuid, -1, user, -1), 0); 
 TEST_F(Connections, AnotherUsersProcessIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root may become another user";
   constexpr uid_t kOther = 65534;
-  ASSERT_EQ(::chmod(files_.path().c_str(), 0755), 0);
+  // Others may not look into what TMPDIR names.
+  std::string folder = "/tmp/temper.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);
+  socket_folder_ = folder;
   begin();
   ASSERT_EQ(::chmod(socket().c_str(), 0666), 0);
   become(kOther);
@@ -268,12 +272,15 @@ TEST_F(Connections, AnotherUsersProcessIsRefused) {
   expect_has(error_in(*foreign), "the sender is a process of user 65534, this one is of user 0");
   expect_old("", "");
   receiver_.reset();
-  ASSERT_EQ(::chmod(files_.path().c_str(), 0777), 0);
-  become(kOther);
-  const Listener listener(socket());
-  become(0);
-  expect_has(failure_of([&] { Sender(socket(), table()); }),
-             "the receiver is a process of user 65534, this one is of user 0");
+  ASSERT_EQ(::chmod(folder.c_str(), 0777), 0);
+  {
+    become(kOther);
+    const Listener listener(socket());
+    become(0);
+    expect_has(failure_of([&] { Sender(socket(), table()); }),
+               "the receiver is a process of user 65534, this one is of user 0");
+  }
+  remove_all(folder);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ class Exchange : public testing::Test {
   }
 
   std::string path() const { return files_ / "model"; }
-  std::string socket() const { return files_ / "weights.sock"; }
+  std::string socket() const { return join_path(socket_folder_, "weights.sock"); }
   layers::ParameterStore& store() { return model_->decoder.parameters(); }
   const WeightTable& table() { return store().table(); }
   Hashes expected() { return hashes_of_folder(*folder_, table(), old_); }
@@ -115,6 +115,7 @@ class Exchange : public testing::Test {
   }
 
   TemporaryDirectory files_;
+  std::string socket_folder_ = files_.path();
   std::unique_ptr<models::Model> model_;
   std::unique_ptr<checkpoints::ModelFolder> folder_;
   std::unique_ptr<Receiver> receiver_;

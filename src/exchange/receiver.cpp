@@ -189,15 +189,16 @@ void Receiver::expire() {
 }
 
 // A sync of several ranks survives one that was refused before it began. Who ends already does not hear it.
-void Receiver::refuse(Session& session, const std::exception& error) {
+void Receiver::refuse(Session& session, const std::exception& error, bool warns) {
   if (session.ends) return session.out.clear();
   const auto* known = dynamic_cast<const Error*>(&error);
   const ErrorKind kind = known != nullptr ? known->kind() : ErrorKind::kResources;
   const std::shared_ptr<Sync> sync = std::exchange(session.sync, {});
   const bool pending = sync && sync == sync_;
   if (pending) abandon(error.what());
-  log_warning(fmt::format("{}{}; {}", error.what(),
-                          pending ? fmt::format(" (version {})", sync->version) : "", gate_.what_stays()));
+  if (warns || pending)
+    log_warning(fmt::format("{}{}; {}", error.what(),
+                            pending ? fmt::format(" (version {})", sync->version) : "", gate_.what_stays()));
   session.ends = true;
   session.begin.reset();
   session.since = now();
@@ -229,7 +230,8 @@ void Receiver::remove_ended() {
 // Answers that are on their way still go out.
 void Receiver::end_all() {
   for (const auto& session : sessions_)
-    if (!session->ends) refuse(*session, Error("[weights] the receiver has ended", ErrorKind::kResources));
+    if (!session->ends)
+      refuse(*session, Error("[weights] the receiver has ended", ErrorKind::kResources), false);
   const double until = seconds_now() + kLastAnswers;
   for (remove_ended(); !sessions_.empty() && seconds_now() < until; remove_ended()) {
     std::vector<pollfd> polled;

@@ -65,7 +65,7 @@ class Receiver {
   void read(Session& session);
   void flush(Session& session) const;
   void expire();
-  void refuse(Session& session, const std::exception& error);
+  void refuse(Session& session, const std::exception& error, bool warns = true);  // or where a sync ends
   void remove_ended();
   void end_all();
   // receiver_messages.cpp: what is answered, nothing where a message has another part

@@ -151,7 +151,7 @@ std::optional<int> Child::ended() const {
 
 void Child::stop() {
   if (process_ < 0) return;
-  ::kill(process_, SIGTERM);
+  ::kill(process_, guard_stop_signal());
   const double end = seconds_now() + kSecondsToStop;
   while (!ended() && seconds_now() < end) ::usleep(200);
   ::kill(process_, SIGKILL);

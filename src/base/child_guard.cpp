@@ -24,7 +24,7 @@ constexpr double kSecondsToEnd = 5;  // for processes that the kernel cannot end
 sigset_t awaited_signals() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGTERM}) ::sigaddset(&set, signal);
+  for (const int signal : {SIGCHLD, guard_stop_signal()}) ::sigaddset(&set, signal);
   return set;
 }
 
@@ -45,7 +45,8 @@ sigset_t awaited_signals() {
 void leave_pipes() {
   ::close(kGuardFailureFile);
   const int nothing = ::open("/dev/null", O_RDWR);
-  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, file);
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    nothing >= 0 ? ::dup2(nothing, file) : ::close(file);
   if (nothing > STDERR_FILENO) ::close(nothing);
 }
 
@@ -60,9 +61,12 @@ std::optional<int> reap(pid_t program, bool& has_children) {
   return found;
 }
 
-void kill_children() {
+// False where the kernel does not list them.
+bool kill_children() {
   std::ifstream children("/proc/thread-self/children");
+  if (!children) return false;
   for (pid_t process = 0; children >> process;) ::kill(process, SIGKILL);
+  return true;
 }
 
 // Each that ends leaves its own to the guard, until there are none. The status of `program`, if it was there.
@@ -71,8 +75,9 @@ std::optional<int> kill_all(pid_t program) {
   std::optional<int> found;
   bool has_children = true;
   for (const double end = seconds_now() + kSecondsToEnd; has_children && seconds_now() < end;) {
-    kill_children();
+    const bool lists = kill_children();
     if (const auto status = reap(program, has_children)) found = status;
+    if (!lists && found) break;  // the program's own group has got the signal
     if (has_children) ::usleep(500);
   }
   return found;
@@ -82,6 +87,7 @@ std::optional<int> kill_all(pid_t program) {
   if (WIFEXITED(status)) ::_exit(WEXITSTATUS(status));
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
+  ::prctl(PR_SET_DUMPABLE, 0);  // whoever collects dumps through a pipe has one of the program
   const int signal = WTERMSIG(status);
   sigset_t set;
   ::sigemptyset(&set);
@@ -100,7 +106,7 @@ std::optional<int> kill_all(pid_t program) {
   ::signal(SIGCHLD, SIG_DFL);
   ::prctl(PR_SET_NAME, kGuardName);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  ::prctl(PR_SET_PDEATHSIG, guard_stop_signal());
   if (::getppid() != parent) ::_exit(1);
   ::fcntl(kGuardFailureFile, F_SETFD, FD_CLOEXEC);
   const pid_t self = ::getpid(), program = ::fork();

@@ -1,4 +1,5 @@
 #pragma once
+#include <csignal>
 
 namespace temper {
 
@@ -10,6 +11,10 @@ inline constexpr const char* kGuardName = "temper-guard";  // the guard's argv[0
 // Its arguments are the process that starts it, in digits, and the program's words; this file is where it
 // writes errno when the program cannot be run, and closes when it runs.
 inline constexpr int kGuardFailureFile = 3;
+
+// What tells a guard to end; others send SIGTERM to all processes of a job, which the guard leaves to the
+// program.
+inline int guard_stop_signal() { return SIGRTMAX; }
 
 // The first call of every main(): in a guard's process it does not return.
 void serve_as_guard(int argc, char** argv);

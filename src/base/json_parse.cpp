@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -162,6 +163,7 @@ class Parser {
   std::string string() {
     ++at_;
     std::string out;
+    bool reserved = false;  // once: that looks through all of the rest
     for (;;) {
       const size_t start = at_;
       bool ascii = true;
@@ -180,7 +182,7 @@ class Parser {
       out += run;
       if (take('"')) return out;
       if (at_ == text_.size()) refuse("a string does not end");
-      if (out.size() >= kLongString && out.capacity() < out.size() + kLongString)
+      if (out.size() >= kLongString && !std::exchange(reserved, true))
         out.reserve(out.size() + bytes_to_quote());
       escape(out);
     }

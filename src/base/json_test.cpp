@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -46,6 +47,15 @@ TEST(Json, ALongStringWithEscapesTakesItsOwnSize) {
   EXPECT_EQ(std::count(value.begin(), value.end(), '\n'), std::count(text.begin(), text.end(), '\\'));
   EXPECT_LT(value.capacity(), text.size() + 1000);
   EXPECT_NE(parse_error(text).find("a string does not end"), std::string::npos);
+}
+
+// Each escape is looked at once: code in a string has one every few letters.
+TEST(Json, ALongStringOfEscapesTakesLinearTime) {
+  std::string text = "\"" + std::string(size_t{1} << 20, 'a');
+  while (text.size() < (size_t{4} << 20)) text += "\\\"\\n{ ";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_GT(Json::parse(text + "\"", "t").as_string().size(), size_t{2} << 20);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(Json, RefusesDuplicateKeysInSmallAndLargeObjects) {

@@ -26,8 +26,8 @@ std::function<void(std::string_view)>& copy() {
 void write_line(std::string_view label, std::string_view message) {
   const std::lock_guard lock(mutex);
   if (silent) return;
-  const std::string line = std::string(label).append(shown(message)).append("\n"), shown = prefix() + line;
-  std::fwrite(shown.data(), 1, shown.size(), stderr);
+  const std::string line = std::string(label).append(shown(message)).append("\n"), written = prefix() + line;
+  std::fwrite(written.data(), 1, written.size(), stderr);
   if (copy()) copy()(line);
 }
 

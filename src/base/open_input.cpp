@@ -44,6 +44,10 @@ int open_for_reading(const std::string& path) {
     file = allow_more_files(allowed) ? open() : -1;
     if (file < 0) errno = EMFILE;
   }
+  // A file that another process holds a lease of is waited for; pipes are not.
+  struct stat info {};
+  if (file < 0 && errno == EWOULDBLOCK && ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode))
+    file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
   return file;
 }
 

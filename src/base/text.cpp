@@ -44,7 +44,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   size_t best_distance = std::min(limit, std::max<size_t>(2, name.size() / 2)) + 1;
   if (name.size() > kLongestName) return best;
   for (const std::string& candidate : candidates) {
-    const auto [shorter, longer] = std::minmax(name.size(), candidate.size());
+    const auto [shorter, longer] = std::minmax({name.size(), candidate.size()});
     if (longer - shorter >= best_distance) continue;  // as many letters differ at least
     const size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {

@@ -211,11 +211,13 @@ void copy_file(const StagedFolder& folder, const std::string& from, References& 
 // The terms of use, and what other programs need.
 void copy_beside(const StagedFolder& folder, const std::string& original, References& references) {
   constexpr int64_t kMostBytes = 1 << 20;
+  std::error_code ignored;  // of one that cannot be looked at
   if (!is_directory(original)) return;
   for (const std::string& name : list_directory(original)) {
     const std::string from = join_path(original, name);
     if (std::ranges::find(kOtherTokenizerFiles, name) != std::end(kOtherTokenizerFiles) ||
-        (is_of_license(name) && std::filesystem::is_regular_file(from) && file_size(from) <= kMostBytes))
+        (is_of_license(name) && std::filesystem::is_regular_file(from, ignored) &&
+         file_size(from) <= kMostBytes))
       copy_file(folder, from, references);
   }
 }

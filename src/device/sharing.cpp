@@ -100,8 +100,10 @@ void send_block(int socket, const SharedBlock& block) {
       const int file = block.chunks[first + i].get();
       std::memcpy(CMSG_DATA(control) + i * sizeof(int), &file, sizeof(int));
     }
-    if (::sendmsg(socket, &out.message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(header)))
-      fail_socket("sent");
+    ssize_t sent = 0;
+    do sent = ::sendmsg(socket, &out.message, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent != static_cast<ssize_t>(sizeof(header))) fail_socket("sent");
   }
 }
 

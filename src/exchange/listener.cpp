@@ -44,7 +44,10 @@ void set_deadline(int socket, double seconds) {
 }
 
 bool connects(int socket, const sockaddr_un& address) {
-  return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  int result = 0;
+  do result = ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  while (result != 0 && errno == EINTR);
+  return result == 0;
 }
 
 void remove_stale(const std::string& path, const sockaddr_un& address) {

@@ -67,6 +67,17 @@ Receiver::~Receiver() {
 
 double Receiver::now() const { return seconds_now() - away_; }
 
+Receiver::Away::Away(Receiver& receiver)
+    : receiver_(receiver.is_away_ ? nullptr : &receiver), begin_(seconds_now()) {
+  receiver.is_away_ = true;
+}
+
+Receiver::Away::~Away() {
+  if (receiver_ == nullptr) return;  // within another one
+  receiver_->away_ += seconds_now() - begin_;
+  receiver_->is_away_ = false;
+}
+
 void Receiver::run() {
   leave_signals_to_others();
   leave_core();
@@ -148,6 +159,7 @@ void Receiver::serve(Session& session) {
 void Receiver::read(Session& session) {
   std::optional<Json> reply;
   if (session.begin) {
+    const Away away(*this);
     reply = begin_on_device(session);
   } else {
     const bool had_none = session.in.is_empty();
@@ -159,6 +171,8 @@ void Receiver::read(Session& session) {
       session.ends = true;
     }
     if (message || had_none != session.in.is_empty()) session.since = now();
+    if (sync_ && session.sync == sync_) sync_->last_message = std::max(sync_->last_message, session.since);
+    const Away away(*this);
     if (message) reply = answer(session, std::move(*message));
   }
   if (!reply) return;

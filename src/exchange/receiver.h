@@ -82,8 +82,21 @@ class Receiver {
   Json hashes(const Json& message);
   bool needs_turn(const Sync& sync) const;
   void between_passes(const std::function<void()>& work);
-  // What deadlines are counted in: seconds, without those in which this thread waited for the passes.
+  // What deadlines are counted in: seconds, without those in which this thread was away.
   double now() const;
+  // While one lives, the receiver works or waits for passes, and reads nothing: senders are not late for
+  // that.
+  class Away {
+   public:
+    explicit Away(Receiver& receiver);
+    ~Away();
+    Away(const Away&) = delete;
+    Away& operator=(const Away&) = delete;
+
+   private:
+    Receiver* const receiver_;
+    const double begin_;
+  };
 
   layers::ParameterStore& parameters_;
   const ReceiverOptions options_;
@@ -94,7 +107,8 @@ class Receiver {
   std::vector<std::unique_ptr<Session>> sessions_;
   std::shared_ptr<Sync> sync_;  // that has begun and is not whole
   double away_ = 0;             // seconds that now() leaves out
-  double accepts_from_ = 0;     // when the next connection is taken
+  bool is_away_ = false;
+  double accepts_from_ = 0;  // when the next connection is taken
   std::thread thread_;
 };
 

@@ -14,7 +14,7 @@ namespace temper::exchange {
 namespace {
 
 constexpr size_t kNamed = 10;
-constexpr double kBlockSeconds = 1;  // for all of a block, once some of it is here
+constexpr double kBlockSeconds = 3;  // for all of a block, once some of it is here
 
 int64_t number_in(const Json& message, std::string_view key, int64_t least, int64_t most) {
   const int64_t number = message.at(key).as_int();
@@ -66,13 +66,9 @@ std::optional<Json> Receiver::answer(Session& session, Message message) {
   return type == "update" ? update(session, message.json) : finish(session);
 }
 
-// Time that passes take is nobody's delay.
+// Waiting for passes does not count against deadlines.
 void Receiver::between_passes(const std::function<void()>& work) {
-  struct Away {
-    double& seconds;
-    const double begin = seconds_now();
-    ~Away() { seconds += seconds_now() - begin; }
-  } const away{away_};
+  const Away away(*this);
   gate_.between_passes(work);
 }
 

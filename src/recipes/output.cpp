@@ -1,5 +1,7 @@
 #include "recipes/output.h"
 
+#include <pwd.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -26,22 +28,38 @@ constexpr std::array kOfSystem = {
     "/tmp",      "/usr",       "/var",     "/usr/bin", "/usr/lib", "/usr/local", "/usr/local/bin",
     "/usr/sbin", "/usr/share", "/var/lib", "/var/log", "/var/tmp", "/dev/shm"};
 
+constexpr const char* kOfTheSystem = "a folder of the system";
+
 bool is_run(const std::string& folder) {
   const RunFiles files{folder};
   return exists(files.config()) && exists(files.console());
 }
 
+// Of the user whose it is.
+bool is_home(const std::filesystem::path& folder) {
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) != 0) return false;
+  const passwd* const owner = ::getpwuid(info.st_uid);
+  return owner != nullptr && owner->pw_dir != nullptr && folder == owner->pw_dir;
+}
+
 // Whose the folder is, where it is not for the files of a run; empty otherwise.
 std::string owner_of(const std::string& folder) {
+  if (is_run(folder)) return "";  // of an older version, or put there by hand
   std::error_code ignored;
   const std::filesystem::path place = std::filesystem::weakly_canonical(folder, ignored);
+  if (place.empty()) return "";  // the reason is found below
   const auto is_place = [&](const std::string& other) {
     return !other.empty() && std::filesystem::weakly_canonical(other, ignored) == place;
   };
-  if (std::any_of(kOfSystem.begin(), kOfSystem.end(), is_place)) return "a folder of the system";
+  if (std::any_of(kOfSystem.begin(), kOfSystem.end(), is_place)) return kOfTheSystem;
   const char* home = std::getenv("HOME");
-  if ((home != nullptr && is_place(home)) || place.parent_path() == "/home") return "a home folder";
-  return exists(join_path(place.string(), ".git")) && !is_run(folder) ? "the root of a repository" : "";
+  if ((home != nullptr && is_place(home)) || is_home(place)) return "a home folder";
+  // Of the one in which somebody works; another one may be for results.
+  const std::filesystem::path here = std::filesystem::current_path(ignored);
+  const bool is_above =
+      std::mismatch(place.begin(), place.end(), here.begin(), here.end()).first == place.end();
+  return is_above && exists(join_path(place.string(), ".git")) ? "the root of a repository" : "";
 }
 
 }  // namespace
@@ -50,7 +68,7 @@ void check_output(const std::string& folder) {
   if (folder.empty()) fail("[output] is empty; expected the run's folder");
   if (const std::string owner = owner_of(folder); !owner.empty())
     fail("[output] '{}' is {}; expected a folder for this run alone, as in output: {}", folder, owner,
-         join_path(folder, "runs/first"));
+         owner == kOfTheSystem ? "runs/first" : join_path(folder, "runs/first"));
   std::string there = folder;
   while (there.size() > 1 && there.ends_with('/')) there.pop_back();
   while (!there.empty() && !exists(there)) {

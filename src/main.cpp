@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <new>
 
 #include "base/build.h"
 #include "base/child_guard.h"
@@ -28,6 +29,8 @@ int run(int argc, char** argv) {
   } catch (const temper::Error& error) {
     std::fprintf(stderr, "temper: %s\n", temper::shown_message(error.what()).c_str());
     return static_cast<int>(error.kind());
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "temper: %s (a defect of Temper or of a plug-in)\n",
                  temper::shown_message(error.what()).c_str());
@@ -58,11 +61,16 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   temper::serve_as_guard(argc, argv);
   temper::end_on_signals();
-  temper::collectives::join_launcher();
-  temper::set_commit(TEMPER_COMMIT);
-  temper::handle_file_signals();
-  temper::tell_exits_of_libraries();
-  const int code = run(argc, argv);
+  int code = static_cast<int>(temper::ErrorKind::kResources);
+  try {
+    temper::collectives::join_launcher();
+    temper::set_commit(TEMPER_COMMIT);
+    temper::handle_file_signals();
+    temper::tell_exits_of_libraries();
+    code = run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "temper: out of memory\n");
+  }
   temper::collectives::tell_launcher_end();
   temper::leave_exit_to_program();
   return code;

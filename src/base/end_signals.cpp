@@ -14,6 +14,7 @@ namespace temper {
 namespace {
 
 volatile std::sig_atomic_t silent = 0, program_ends = 0;
+void (*volatile last_words)() = nullptr;
 
 // Only what is safe in handlers of signals.
 void on_signal(int /*signal*/) {
@@ -21,6 +22,7 @@ void on_signal(int /*signal*/) {
   constexpr std::string_view kSaid = "\ntemper: stopped by a signal; run the same command again\n";
   if (silent == 0) [[maybe_unused]]
     const ssize_t written = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+  if (last_words != nullptr) last_words();
   ::_exit(static_cast<int>(ErrorKind::kInterrupted));
 }
 
@@ -46,6 +48,7 @@ void end_on_signals() {
   if (before.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
 }
 
+void set_last_words(void (*words)()) { last_words = words; }
 void end_silently() { silent = 1; }
 bool ends_silently() { return silent != 0; }
 

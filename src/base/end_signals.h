@@ -12,6 +12,9 @@ void end_on_signals();
 void end_silently();
 bool ends_silently();
 
+// Called before a signal ends the program: only what is safe in handlers of signals.
+void set_last_words(void (*words)());
+
 // The program is about to end, and says why: signals have no effect from now on.
 void leave_end_to_program();
 

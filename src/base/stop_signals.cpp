@@ -38,7 +38,8 @@ void use_own_stack(stack_t* before) {
 
 }  // namespace
 
-StopSignals::StopSignals(const char* sentence) : exceptions_(std::uncaught_exceptions()), said_before_(said) {
+StopSignals::StopSignals(const char* sentence, bool ends_program)
+    : ends_program_(ends_program), exceptions_(std::uncaught_exceptions()), said_before_(said) {
   said = ends_silently() ? nullptr : sentence;
   if (scopes++ == 0) stop_requested = 0;
   use_own_stack(&stack_);
@@ -52,7 +53,8 @@ StopSignals::StopSignals(const char* sentence) : exceptions_(std::uncaught_excep
 }
 
 StopSignals::~StopSignals() {
-  if (stop_requested != 0 && scopes == 1 && std::uncaught_exceptions() > exceptions_) leave_end_to_program();
+  if (ends_program_ && stop_requested != 0 && scopes == 1 && std::uncaught_exceptions() > exceptions_)
+    leave_end_to_program();
   for (size_t i = 0; i < kHandled.size(); ++i) ::sigaction(kHandled[i], &before_[i], nullptr);
   ::sigaltstack(&stack_, nullptr);
   said = said_before_;

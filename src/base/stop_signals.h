@@ -12,7 +12,8 @@ namespace temper {
 class StopSignals {
  public:
   // `said`: written to standard error at the first signal, where this process speaks; null: nothing.
-  explicit StopSignals(const char* said = nullptr);
+  // `ends_program`: an exception after a signal ends the program.
+  explicit StopSignals(const char* said = nullptr, bool ends_program = false);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -21,6 +22,7 @@ class StopSignals {
  private:
   std::array<struct sigaction, 4> before_{};
   stack_t stack_{};
+  bool ends_program_;
   int exceptions_;
   const char* said_before_;
 };

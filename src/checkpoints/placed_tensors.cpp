@@ -7,8 +7,11 @@ namespace temper::checkpoints {
 namespace {
 
 // One part after the other, from the first rank that holds it, so that no rank has more than the whole and a
-// part. Where it is not `wanted`, there is no whole, and only the parts pass by.
-Tensor gather(const PlacedTensor& tensor, collectives::Group& ranks, bool wanted) {
+// part. Where it is not `wanted`, there is no whole, and only the parts pass by. `begin`: called when there
+// is memory for it, before the first part is sent.
+Tensor gather(
+    const PlacedTensor& tensor, collectives::Group& ranks, bool wanted,
+    const std::function<void()>& begin = [] {}) {
   const Placement& placement = *tensor.placement;
   invariant(
       placement.rank_of(placement.parts() - 1) < ranks.size(),
@@ -19,6 +22,7 @@ Tensor gather(const PlacedTensor& tensor, collectives::Group& ranks, bool wanted
       wanted ? Tensor::empty(placement.whole(), tensor.own.dtype(), MemoryTag::kWorkspace, device) : Tensor();
   const Tensor others =
       Tensor::empty(tensor.own.shape(), tensor.own.dtype(), MemoryTag::kWorkspace, tensor.own.device());
+  begin();
   for (int part = 0; part < placement.parts(); ++part) {
     const int holder = placement.rank_of(part);
     const Tensor& held = ranks.rank() == holder ? tensor.own : others;
@@ -43,8 +47,7 @@ void with_whole(
   kept.at_root([&](const collectives::Root& root) {
     use(root, [&](size_t i) {
       if (tensors[i].placement->is_whole()) return tensors[i].own;
-      ranks.broadcast_object(kName, std::to_string(i), 0);
-      return gather(tensors[i], ranks, true);
+      return gather(tensors[i], ranks, true, [&] { ranks.broadcast_object(kName, std::to_string(i), 0); });
     });
   });
   if (ranks.rank() == 0) {

@@ -16,7 +16,7 @@ Attempt attempt(const std::function<std::string()>& make) {
   Attempt made;
   try {
     made.bytes = fmt::format("+{}", make());
-  } catch (const StoppedByAnother&) {
+  } catch (const GroupBroken&) {
     throw;  // nobody comes any more
   } catch (const Error& thrown) {
     made.error.emplace(thrown);
@@ -66,6 +66,16 @@ std::vector<std::string> made_at_each(Group& group, std::string_view name,
   for (size_t rank = 0; rank < all.size(); ++rank)
     all[rank] = result_of(group, std::move(all[rank]), rank == 0 ? "" : fmt::format("rank {}: ", rank));
   return all;
+}
+
+Error caught_by_all(Group& group, std::string_view name, const Error& caught) {
+  if (is_of_all(group, caught)) return caught;
+  try {
+    at_each(group, name, [&] { throw Error(caught); });
+  } catch (const ErrorOfAll& error) {
+    return error;
+  }
+  return caught;
 }
 
 void at_each(Group& group, std::string_view name, const std::function<void()>& act) {

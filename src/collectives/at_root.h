@@ -45,9 +45,14 @@ void at_root(Group& group, std::string_view name, const Act& act) {
 }
 
 // What each rank makes by itself, of all of them; an Error of one is an ErrorOfAll, the lowest rank's. Where
-// the others wait elsewhere, because `make` ended before it had met them, they stop for this Error.
+// the others wait elsewhere, because `make` ended before it had met them, this rank waits for them for a
+// while (kFailureWaits), and all stop for its Error.
 std::vector<std::string> made_at_each(Group& group, std::string_view name,
                                       const std::function<std::string()>& make);
+
+// What all ranks have caught at one place, each its own or one of all; the lowest rank's. A rank that is here
+// alone ends with it, and so do the others.
+Error caught_by_all(Group& group, std::string_view name, const Error& caught);
 
 // What each rank does, with or without the others: none goes on where one cannot.
 void at_each(Group& group, std::string_view name, const std::function<void()>& act);

@@ -48,7 +48,7 @@ std::vector<int> all_ranks(int count) {
 }
 
 StoppedByAnother::StoppedByAnother(int rank, const std::string& reason, ErrorKind kind)
-    : Error(fmt::format("[collectives] rank {} stopped: {}", rank, reason), kind) {}
+    : GroupBroken(fmt::format("[collectives] rank {} stopped: {}", rank, reason), kind) {}
 
 Group::Group(int rank, int size, std::string name, std::vector<int> world_ranks)
     : rank_(rank),

@@ -15,6 +15,8 @@
 
 namespace temper::collectives {
 
+constexpr double kFailureWaits = 20;  // seconds, in which ranks come that are on their way
+
 // What one rank asks for. Ranks that meet must ask for the same.
 struct Call {
   std::string_view name;        // what for: "gradients"
@@ -24,8 +26,8 @@ struct Call {
                      // none for host values
   DType dtype = DType::kU8;
   int root = 0;
-  const Error* failure =
-      nullptr;  // why this rank brings nothing: what the others hear where they are elsewhere
+  // Why this rank brings nothing: what the others hear where they are elsewhere.
+  const Error* failure = nullptr;
 };
 std::string to_string(const Call& call);  // "collective 7, all_reduce of 'gradients', float32 [2, 3]"
 bool same(const Call& a, const Call& b);
@@ -33,8 +35,14 @@ bool same(const Call& a, const Call& b);
 std::string describe_mismatch(std::string_view first, int rank, std::string_view other);
 std::vector<int> all_ranks(int count);  // 0, 1, …
 
+// The ranks do not meet any more: the group is of no use.
+class GroupBroken : public Error {
+ public:
+  using Error::Error;
+};
+
 // Another rank has stopped, and reports why itself: whoever catches this prints nothing.
-class StoppedByAnother : public Error {
+class StoppedByAnother : public GroupBroken {
  public:
   StoppedByAnother(int rank, const std::string& reason, ErrorKind kind);
 };

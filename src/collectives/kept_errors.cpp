@@ -10,7 +10,7 @@ void KeptErrors::attempt(const std::function<void()>& act) {
   if (first_) return;
   try {
     act();
-  } catch (const StoppedByAnother&) {
+  } catch (const GroupBroken&) {
     throw;
   } catch (const Error& error) {
     if (group_.is_alone()) throw;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/end_signals.h"
 #include "base/error.h"
 #include "collectives/launched.h"
 
@@ -38,6 +39,8 @@ void join_launcher() {
   if (line < 0 || ::connect(line, reinterpret_cast<const sockaddr*>(&address), size) != 0)
     ::_exit(static_cast<int>(ErrorKind::kResources));
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (started->rank != 0) end_silently();
+  set_last_words(tell_launcher_end);
   tell(fmt::format("{}{}", kIsHere, started->rank));
 }
 

@@ -65,7 +65,11 @@ struct RankWatch::Line {
   Line& operator=(const Line&) = delete;
 
   void signal(int number) const {
-    if (process_file >= 0) ::syscall(SYS_pidfd_send_signal, process_file, number, nullptr, 0);
+    // Where the system has no such descriptors: the connection is open, so that the process lives.
+    if (process_file < 0)
+      ::kill(process, number);
+    else
+      ::syscall(SYS_pidfd_send_signal, process_file, number, nullptr, 0);
   }
 };
 
@@ -73,8 +77,7 @@ RankWatch::RankWatch(int ranks, RankDeadlines deadlines)
     : ranks_(ranks),
       deadlines_(deadlines),
       name_(fmt::format("temper-ranks-{}-{:.0f}", ::getpid(), seconds_now() * 1e6)),
-      is_ready_(static_cast<size_t>(ranks)),
-      news_(seconds_now()) {
+      is_ready_(static_cast<size_t>(ranks)) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name_.data(), name_.size());
@@ -106,25 +109,26 @@ void RankWatch::hear(Line& line) {
     const std::string_view said(packet.data(), static_cast<size_t>(size));
     if (said.starts_with(kIsHere)) {
       std::from_chars(said.data() + kIsHere.size(), said.data() + said.size(), line.rank);
-      news_ = seconds_now();
+      news_ = now_;
     } else if (said == kIsReady && line.rank >= 0 && line.rank < ranks_) {
       is_ready_[static_cast<size_t>(line.rank)] = 1;
       ++ready_;
-      news_ = seconds_now();
+      news_ = now_;
     } else if (said == kEnds) {
       line.ends = true;
     }
   }
   if (line.ends) {
-    if (ended_at_ == 0) ended_at_ = seconds_now();
+    if (ended_at_ == 0) ended_at_ = now_;
   } else if (lost_at_ == 0) {
-    lost_at_ = seconds_now();
+    lost_at_ = now_;
     lost_ = describe(line) + " was lost";
   }
   ::close(std::exchange(line.socket, -1));
 }
 
 void RankWatch::listen(double seconds) {
+  now_ = waited_.seconds();
   std::vector<pollfd> all{{socket_, POLLIN, 0}};
   for (const auto& line : lines_) all.push_back({line->socket, POLLIN, 0});
   if (::poll(all.data(), all.size(), static_cast<int>(std::ceil(seconds * 1e3))) > 0) {
@@ -174,11 +178,11 @@ std::string RankWatch::stopped() {
 }
 
 std::string RankWatch::trouble() {
-  const double now = seconds_now();
+  const double now = now_ = waited_.seconds();
   if (lost_at_ > 0 && now > lost_at_ + deadlines_.loss) return lost_;
-  if (ended_at_ > 0 && now > ended_at_ + deadlines_.end && !lines_.empty())
-    return fmt::format("{} does not end, {:.0f} s after another one", describe(*lines_.front()),
-                       deadlines_.end);
+  if (ended_at_ > 0 && now > ended_at_ + deadlines_.end)
+    return fmt::format("{} does not end, {:.0f} s after a rank has",
+                       lines_.empty() ? "mpirun" : describe(*lines_.front()), deadlines_.end);
   if (ready_ < ranks_ && lost_at_ == 0 && ended_at_ == 0 && now > news_ + deadlines_.start)
     return fmt::format("{} ranks did not find each other within {:.0f} s: {}", ranks_, deadlines_.start,
                        missing());

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/waited.h"
+
 namespace temper::collectives {
 
 struct RankDeadlines {
@@ -53,6 +55,8 @@ class RankWatch {
   int ready_ = 0;                             // ranks so far
   std::vector<char> is_ready_;
   bool stops_ = false;
+  Waited waited_;
+  double now_ = 0;                     // of waited_, when it was looked at last
   double news_ = 0;                    // when a rank came or was ready last
   double lost_at_ = 0, ended_at_ = 0;  // 0: none was, none has
   std::string lost_;

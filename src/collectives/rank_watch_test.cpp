@@ -125,15 +125,17 @@ TEST_F(Ranks, ThatDoNotEndBehindTheOthersAreNamed) {
   expect_has(trouble_of(watch, 5), fmt::format("rank 0 (process {}) does not end", hangs));
 }
 
+// Unless their launcher stays.
 TEST_F(Ranks, ThatEndAreNoTrouble) {
-  RankWatch watch(2, kSoon);
+  RankWatch watch(2, {5, 5, 1, 5});
   for (const int rank : {0, 1})
     start(watch, rank, [] {
       tell_launcher_ready();
       tell_launcher_end();
     });
-  EXPECT_EQ(trouble_of(watch, 1), "");
+  EXPECT_EQ(trouble_of(watch, 0.7), "");
   EXPECT_TRUE(watch.are_gone());
+  EXPECT_EQ(trouble_of(watch, 5), "mpirun does not end, 1 s after a rank has");
 }
 
 // Also one that comes when the others have been asked.

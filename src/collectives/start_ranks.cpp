@@ -44,7 +44,10 @@ std::vector<std::string> launcher_command(int ranks, const std::vector<std::stri
   if (::getppid() != parent) ::_exit(1);
   ::signal(SIGPIPE, SIG_DFL);
   ::setenv(kLauncherVariable, watch.c_str(), 1);
-  if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  if (const int nothing = ::open("/dev/null", O_RDONLY); nothing > STDIN_FILENO) {
+    ::dup2(nothing, STDIN_FILENO);
+    ::close(nothing);
+  }
   if (::geteuid() == 0) {  // as in most containers
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);

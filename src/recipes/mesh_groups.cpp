@@ -60,7 +60,11 @@ void MeshGroups::disconnect(bool all) const {
 }
 
 void MeshGroups::end_beside() const {
-  for (collectives::Group* const group : groups()) group->end_beside();
+  for (collectives::Group* const group : groups()) try {
+      group->end_beside();
+    } catch (const Error&) {
+      // Of a lost GPU, which the error says that is under way.
+    }
 }
 
 optimizers::Sharing MeshGroups::sharing() const {

@@ -12,7 +12,7 @@ namespace temper::recipes {
 // state at most. All ranks call it at the same time.
 class Saver {
  public:
-  // `kept`: gets the Errors of removing old checkpoints.
+  // `kept`: gets an Error where old checkpoints cannot be removed beside the run.
   Saver(collectives::Group& ranks, collectives::KeptErrors& kept, bool beside)
       : ranks_(ranks), kept_(kept), beside_(beside) {}
   ~Saver();  // gives up what has no name yet, of which nothing remains

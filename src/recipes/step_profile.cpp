@@ -35,7 +35,7 @@ std::string limits(const HardwareFacts& facts, const reports::MachinePeak& peak)
 StepProfile::~StepProfile() {
   try {
     if (recording() && trace::on()) trace::stop();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // Spans are open where the profile's own error ends it.
   }
 }

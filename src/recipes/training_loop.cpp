@@ -31,9 +31,6 @@ namespace temper::recipes {
 
 namespace {
 
-constexpr const char* kStops =
-    "\ntemper: a signal: stopping behind this step, and saving (Ctrl-\\ ends at once, and saves nothing)\n";
-
 // Errors say whose they are.
 template <class F>
 void named(const std::string& adapter, const F& f) {
@@ -183,24 +180,6 @@ void TrainingLoop::begin_and_train() {
   fail_if_any_was_lost();
 }
 
-void TrainingLoop::train_and_finish(const std::vector<ops::ModuleKernel>& bound) {
-  try {
-    {
-      const StopSignals signals(is_root() ? kStops : nullptr);
-      send_weights(true);
-      train(signals);
-      saver_.finish();
-    }
-    check_kernels(bound);
-    for (const auto& learner : learners_) learner->finish();
-  } catch (const Error& error) {
-    name_what_is_written(error);
-    // The device may be lost, and nothing more can be saved.
-    if (error.kind() != ErrorKind::kResources && error.kind() != ErrorKind::kDefect) throw;
-    throw Error(fmt::format("{}\n{}", error.what(), what_is_saved(setup_.config)), error.kind());
-  }
-}
-
 void TrainingLoop::state_memory_policy() const {
   const Device device = setup_.facts.device;
   const std::string policy = stated_policy(colocation_of(setup_.config, device), device);
@@ -296,8 +275,10 @@ std::vector<Learner*> TrainingLoop::read_batches() {
     try {
       learner->read_batch();
       learners.push_back(learner.get());
-    } catch (const Error& error) {
-      if (!collectives::is_of_all(setup_.ranks, error)) throw;
+    } catch (const collectives::GroupBroken&) {
+      throw;
+    } catch (const Error& caught) {
+      const Error error = collectives::caught_by_all(setup_.ranks, "rows that cannot be learnt from", caught);
       report_all();
       settle_if_any();
       if (error.kind() == ErrorKind::kInterrupted) {
@@ -332,9 +313,9 @@ void TrainingLoop::report_all() {
   std::vector<Learner::Report> reports;
   for (const auto& learner : learners_) try {
       if (auto report = learner->report(peak_flops_)) reports.push_back(std::move(*report));
-    } catch (const collectives::StoppedByAnother&) {
-      throw;
     } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput)
+        throw;  // of the ranks or the device; a loss that diverges is kInput
       failed_.emplace(learner.get(), error);
     }
   if (!reports.empty() && is_root()) show(reports);
@@ -344,8 +325,11 @@ void TrainingLoop::evaluate(const std::vector<Learner*>& learners) {
   size_t evaluated = 0;
   try {
     for (; evaluated < learners.size(); ++evaluated) learners[evaluated]->evaluate();
-  } catch (const Error& error) {
-    if (!recipe_of(setup_.config).rollouts || !collectives::is_of_all(setup_.ranks, error)) throw;
+  } catch (const collectives::GroupBroken&) {
+    throw;
+  } catch (const Error& caught) {
+    if (!recipe_of(setup_.config).rollouts) throw;
+    const Error error = collectives::caught_by_all(setup_.ranks, "an evaluation that cannot be had", caught);
     const bool interrupted = error.kind() == ErrorKind::kInterrupted;
     if (error.kind() != ErrorKind::kInput && !interrupted) throw;
     // A reward that fails on all ranks, for example.

@@ -7,6 +7,32 @@
 #include "recipes/training_loop.h"
 
 namespace temper::recipes {
+namespace {
+
+constexpr const char* kStops =
+    "\ntemper: a signal: stopping behind this step, and saving (Ctrl-\\ ends at once, and saves nothing)\n";
+
+}  // namespace
+
+void TrainingLoop::train_and_finish(const std::vector<ops::ModuleKernel>& bound) {
+  try {
+    {
+      const StopSignals signals(is_root() ? kStops : nullptr, true);
+      send_weights(true);
+      train(signals);
+      saver_.finish();
+      settle_if_any();
+    }
+    check_kernels(bound);
+    for (const auto& learner : learners_) learner->finish();
+    settle_if_any();
+  } catch (const Error& error) {
+    name_what_is_written(error);
+    // The device may be lost, and nothing more can be saved.
+    if (error.kind() != ErrorKind::kResources && error.kind() != ErrorKind::kDefect) throw;
+    throw Error(fmt::format("{}\n{}", error.what(), what_is_saved(setup_.config)), error.kind());
+  }
+}
 
 // A checkpoint that was being written is not lost, where all ranks can agree on its name.
 void TrainingLoop::name_what_is_written(const Error& error) {
@@ -45,6 +71,7 @@ void TrainingLoop::save_what_is_learnt() {
 // Of a rollout under way the answers that are judged are in rollouts.jsonl.
 void TrainingLoop::end_interrupted(std::string_view when) {
   save_what_is_learnt();
+  settle_if_any();
   if (progress_) progress_->finish();
   std::vector<std::string> steps;
   for (const auto& learner : learners_)

@@ -126,14 +126,14 @@ class Cli : public testing::Test {
     for (const std::string& name : list_directory(made))
       if (name.ends_with("_train.jsonl") || name == "train.jsonl") keep_rows(made + "/" + name, kTrainRows);
     ASSERT_EQ(run("init " + made + "/qwen3-tiny " + made + "/model").code, 0);
+    std::error_code taken;
     for (const auto& entry :
          std::filesystem::directory_iterator(std::filesystem::path(wanted).parent_path())) {
       const std::string name = entry.path().filename().string();
-      // Of programs before this one.
+      // Of programs before this one; others may remove them at the same time.
       if (name.starts_with(kPrepared) && name.find('.') == std::string::npos && entry.path() != wanted)
-        std::filesystem::remove_all(entry.path());
+        std::filesystem::remove_all(entry.path(), taken);
     }
-    std::error_code taken;
     std::filesystem::rename(made, wanted, taken);
     if (taken) std::filesystem::remove_all(made);
     ASSERT_TRUE(std::filesystem::exists(wanted));

@@ -325,12 +325,11 @@ TEST_F(GrpoCli, MistakesAreNamed) {
                      "/mistake --model.dtype bfloat16",
                  2, "[grpo.batch_invariant] is true, but such kernels compute float32 on the CPU");
   // Every answer is worth the same.
-  expect_refused("train " +
-                     configuration("same",
-                                   "  rewards: [{type: pattern, pattern: '$'}]\n  dynamic_sampling: true\n  "
-                                   "most_rounds: 2\n") +
-                     " --output " + folder() + "/same",
-                 2, "[grpo.dynamic_sampling] after 2 rounds");
+  const std::string same = configuration(
+      "same", "  rewards: [{type: pattern, pattern: '$'}]\n  dynamic_sampling: true\n  most_rounds: 2\n");
+  for (const char* const ranks : {"", " --ranks 2", " --ranks 2 --parallel.tensor 2"})
+    expect_refused("train " + same + " --output " + folder() + "/same" + ranks, 2,
+                   "[grpo.dynamic_sampling] after 2 rounds");
 }
 
 TEST_F(GrpoCli, AnswersThatCannotDifferOrAreTooManyAreRefused) {

@@ -53,12 +53,16 @@ TEST_F(OneRankFails, WritingNumbersEndsAllAndKeepsTheCheckpointUnderWay) {
     }
 }
 
+// Also that of the last step, behind which no update comes.
 TEST_F(OneRankFails, WritingAnEvaluationEndsAll) {
   const std::string more = "--data.eval_fraction 0.02 --eval.every_steps 3 ";
-  const std::string fails = failing("write", "metrics.jsonl", 4);
-  const Outcome failed = run_each(flags("evaluates", more + "--checkpoint.async true"), {fails.c_str(), ""});
-  expect_one_error(failed, "metrics.jsonl");
-  expect_has(failed.err, "Step 3 is saved in ");
+  for (const auto& [line, step] : {std::pair{4, 3}, {16, 12}}) {
+    const std::string fails = failing("write", "metrics.jsonl", line),
+                      name = fmt::format("evaluates{}", step);
+    const Outcome failed = run_each(flags(name, more + "--checkpoint.async true"), {fails.c_str(), ""});
+    expect_one_error(failed, "metrics.jsonl");
+    expect_has(failed.err, fmt::format("Step {} is saved in ", step));
+  }
 }
 
 // Of two adapters the one that a rank cannot read does not start on any rank; the other one is trained.

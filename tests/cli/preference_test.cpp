@@ -74,26 +74,30 @@ TEST_F(PreferenceCli, AWholeModelIsComparedWithWhatItWas) {
 
 // One adapter's rows that KTO cannot judge cost the others nothing, and itself not what it has learnt.
 TEST_F(PreferenceCli, AnUpdateOfOnePromptStopsOneAdapterOnly) {
-  const std::string bad = folder() + "/one_prompt.jsonl", out = folder() + "/one_prompt";
+  const std::string bad = folder() + "/one_prompt.jsonl";
   std::string rows;
   for (int i = 0; i < 12; ++i)
     rows += fmt::format("{{\"prompt\": \"{}\", \"completion\": \"{}\", \"label\": {}}}\n", i < 6 ? i : 6, i,
                         i % 2 == 0);
   write_file(bad, rows);
-  const Outcome outcome =
-      run("train " +
-          configuration(
-              "one_prompt",
-              "preference: {loss: kto}\nadapters: [{name: good, rank: 2}, {name: sick, rank: 2, train: [" +
-                  bad + "]}]\n",
-              "judged") +
-          " --output " + out + " --data.shuffle false --data.packing none --checkpoint.every_steps 0");
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
-  EXPECT_NE(outcome.err.find("[sick] KTO compares with answers to other prompts"), std::string::npos)
-      << outcome.err;
-  EXPECT_EQ(losses(out + "/adapters/good").size(), 8u);
-  EXPECT_EQ(losses(out + "/adapters/sick").size(), 3u);
-  EXPECT_TRUE(exists(out + "/adapters/sick/checkpoints/step-000003/manifest.json"));
+  const std::string config = configuration(
+      "one_prompt",
+      "preference: {loss: kto}\nadapters: [{name: good, rank: 2}, {name: sick, rank: 2, train: [" + bad +
+          "]}]\n",
+      "judged");
+  int number = 0;
+  for (const char* const ranks : {"", " --ranks 2 --parallel.tensor 2"}) {
+    const std::string out = fmt::format("{}/one_prompt{}", folder(), number++);
+    const Outcome outcome =
+        run("train " + config + " --output " + out +
+            " --data.shuffle false --data.packing none --checkpoint.every_steps 0" + ranks);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find("[sick] KTO compares with answers to other prompts"), std::string::npos)
+        << outcome.err;
+    EXPECT_EQ(losses(out + "/adapters/good").size(), 8u);
+    EXPECT_EQ(losses(out + "/adapters/sick").size(), 3u);
+    EXPECT_TRUE(exists(out + "/adapters/sick/checkpoints/step-000003/manifest.json"));
+  }
 }
 
 // Bit for bit, with the stored numbers of the first part.

@@ -39,7 +39,7 @@ class Signals : public Cli {
   }
 
   static void expect_nobody_left(const std::string& name) {
-    EXPECT_NE(std::system(("pgrep -f 'output " + out(name) + "$' >/dev/null").c_str()), 0)
+    EXPECT_NE(std::system(("pgrep -f '[o]utput " + out(name) + "( |$)' >/dev/null").c_str()), 0)
         << "a process is left";
   }
 };

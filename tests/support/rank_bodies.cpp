@@ -23,6 +23,19 @@ std::map<std::string, RankBody>& bodies() {
   return all;
 }
 
+int code_of_rank(const std::string& name, const std::string& argument) {
+  try {
+    collectives::launch("mpi", {.deadline = kDeadline},
+                        [&](collectives::Group& group) { bodies().at(name)(group, argument); });
+    return 0;
+  } catch (const collectives::StoppedByAnother& error) {
+    return static_cast<int>(error.kind());
+  } catch (const Error& error) {
+    std::fprintf(stderr, "temper: %s\n", error.what());
+    return static_cast<int>(error.kind());
+  }
+}
+
 }  // namespace
 
 bool add_rank_body(const std::string& name, RankBody body) {
@@ -48,16 +61,9 @@ RanksOutcome run_ranks(int ranks, const std::string& body, const std::string& ar
 std::optional<int> be_rank(int argc, char** argv) {
   if (argc < 4 || std::string(argv[1]) != kAsRank) return std::nullopt;
   collectives::join_launcher();
-  try {
-    collectives::launch("mpi", {.deadline = kDeadline},
-                        [&](collectives::Group& group) { bodies().at(argv[2])(group, argv[3]); });
-    return 0;
-  } catch (const collectives::StoppedByAnother& error) {
-    return static_cast<int>(error.kind());
-  } catch (const Error& error) {
-    std::fprintf(stderr, "temper: %s\n", error.what());
-    return static_cast<int>(error.kind());
-  }
+  const int code = code_of_rank(argv[2], argv[3]);
+  collectives::tell_launcher_end();
+  return code;
 }
 
 }  // namespace temper

@@ -42,6 +42,8 @@ def main():
                 code, said = stand.run(stand.command(run, out, arguments.ranks), {**base, "COUNT_FILE": counted})
                 shutil.rmtree(out)
                 calls = int(open(counted).read())
+                if calls == 0 and kind != "thread":  # runs of one thread start none
+                    table.add(f"{run}, {kind}", False, "no call was counted")
                 for manner in ("once", "lasting"):
                     row = f"{run}, {kind}, {manner}"
                     more = {"FAIL_LASTING": "1"} if manner == "lasting" else {}

@@ -61,6 +61,8 @@ def torture(stand, table, chance, run, ranks, moments):
             _, said = process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             process.kill()
+            for each in s.wait_until_gone(out, 3):
+                os.kill(each, signal.SIGKILL)
             table.add(row, False, f"after {moment:.3f} s {sent.name}: it did not end")
             continue
         what = f"after {moment:.3f} s {sent.name}: exit code {process.returncode}: {said[-300:]!r}"

@@ -92,10 +92,23 @@ class MpiGroup final : public Group {
       sent.push_back({world, &mine[static_cast<size_t>(place)], sizeof(Header)});
       received.push_back({world, &headers[static_cast<size_t>(place)], sizeof(Header)});
     });
-    move(call, sent, received);
+    meet_with_failure(call, [&] { move(call, sent, received); });
     headers[static_cast<size_t>(rank())] = mine[static_cast<size_t>(rank())];
     check_same_calls(call, headers);
     return headers;
+  }
+
+  // Whoever does not come hears of it when this rank ends with its failure.
+  template <class F>
+  static void meet_with_failure(const Call& call, const F& meet) {
+    try {
+      meet();
+    } catch (const StoppedByAnother&) {
+      throw;
+    } catch (const GroupBroken&) {
+      if (call.failure != nullptr) throw Error(*call.failure);
+      throw;
+    }
   }
 
   // A rank that brings a failure ends with it, and tells the others.
@@ -107,14 +120,15 @@ class MpiGroup final : public Group {
       if (own.failure != nullptr) throw Error(*own.failure);
       for (size_t place = 0; place < headers.size(); ++place)
         if (headers[place].has_failed != 0) network_.hear_from(world_ranks()[place]);
-      throw Error(
+      throw GroupBroken(
           "[collectives] " + describe_mismatch(to_string(first), static_cast<int>(i), to_string(other)),
           ErrorKind::kDefect);
     }
   }
 
   void move(const Call& call, const std::vector<Message>& sent, const std::vector<Message>& received) {
-    network_.exchange(tag_, sent, received, deadline(), [&] { return describe(call); });
+    const double seconds = call.failure != nullptr ? std::min(deadline(), kFailureWaits) : deadline();
+    network_.exchange(tag_, sent, received, seconds, [&] { return describe(call); });
   }
 
   // Part p of the elements is summed by rank p, into `sums`. Goes through the tensor piece by piece, so that

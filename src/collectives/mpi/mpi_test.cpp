@@ -149,9 +149,11 @@ TEST(Mpi, AnErrorOfAllRanksIsReportedOnce) {
 
 const bool kFailure = add_rank_body("failure", [](Group& group, const std::string& where) {
   const Tensor values = Tensor::zeros({4, 2}, DType::kF32);
+  const auto part = group.part("shard", {0, 1, 2});
   at_each(group, "what begins", [&] {
     if (group.rank() == 1) fail_resources("[adapter] out of memory");
     if (where == "elsewhere") group.all_reduce("gradients", values);
+    if (where == "part") part->all_reduce("gradients", values);
   });
 });
 
@@ -216,6 +218,14 @@ void expect_hanging_rank_named(std::initializer_list<const char*> collectives) {
 
 TEST(Mpi, ARankThatHangsIsNamed) {
   expect_hanging_rank_named({"all_reduce", "all_to_all", "gather_objects"});
+}
+
+// They do not meet this rank at all, and hear of it when it has waited for them for a while.
+TEST(NightlyMpi, AFailureIsHeardInAPart) {
+  const RanksOutcome outcome = run_ranks(3, "failure", "part");
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_LT(outcome.seconds, kFailureWaits + 15);
+  EXPECT_EQ(outcome.text, "temper: rank 1: [adapter] out of memory\n");
 }
 
 TEST(NightlyMpi, ARankThatHangsInAnyCollectiveIsNamed) {

@@ -162,7 +162,9 @@ Network::~Network() {
 
 void Network::exchange(int tag, std::span<const Message> sent, std::span<const Message> received,
                        double deadline, const std::function<std::string()>& what) {
-  if (broken_) fail_resources("[collectives] {} comes after a rank has stopped", what());
+  if (broken_)
+    throw GroupBroken(fmt::format("[collectives] {} comes after a rank has stopped", what()),
+                      ErrorKind::kResources);
   Open open(*handles_);
   for (const Message& message : received) open.receive(message, tag, handles_->messages);
   for (const Message& message : sent) open.send(message, tag, handles_->messages);
@@ -177,7 +179,9 @@ void Network::exchange(int tag, std::span<const Message> sent, std::span<const M
     if (waited.seconds() < until) continue;
     broken_ = true;
     if (handles_->stopped) throw StoppedByAnother(*handles_->stopped);
-    fail_resources("[collectives] {} did not come to {} within {:.3g} s", open.late(), what(), deadline);
+    throw GroupBroken(
+        fmt::format("[collectives] {} did not come to {} within {:.3g} s", open.late(), what(), deadline),
+        ErrorKind::kResources);
   }
 }
 

@@ -83,7 +83,12 @@ class NcclGroup final : public Group {
   ncclComm_t network() {
     if (network_ != nullptr) return network_;
     watch_.emplace(gpu_.index, shared_deadline());
-    network_ = connect(hosts_, gpu_);
+    try {
+      network_ = connect(hosts_, gpu_);
+    } catch (...) {
+      watch_.reset();
+      throw;
+    }
     watch_->made(network_);
     return network_;
   }
@@ -146,8 +151,8 @@ class NcclGroup final : public Group {
     const std::vector<std::string> all = hosts_.gather_objects(call.name, to_string(call));
     for (size_t i = 1; i < all.size(); ++i)
       if (all[i] != all[0])
-        throw Error("[collectives] " + describe_mismatch(all[0], static_cast<int>(i), all[i]),
-                    ErrorKind::kDefect);
+        throw GroupBroken("[collectives] " + describe_mismatch(all[0], static_cast<int>(i), all[i]),
+                          ErrorKind::kDefect);
   }
 
   void do_all_reduce(const Call& call, const Tensor& values) override {

@@ -16,7 +16,7 @@ void Meeting::break_off(std::string why, ErrorKind kind) {
   changed_.notify_all();
 }
 
-void Meeting::fail_as_all() const { throw Error(*broken_); }
+void Meeting::fail_as_all() const { throw GroupBroken(broken_->what(), broken_->kind()); }
 
 std::string Meeting::missing() const {
   std::vector<std::string> ranks;
@@ -58,9 +58,12 @@ void Meeting::meet(int rank, const Call& call, const void* mine, double deadline
   const int64_t before = closed_;
   arrive(rank, call, mine);
   const auto is_over = [&] { return opened_ > before || broken_; };
+  if (call.failure != nullptr) deadline = std::min(deadline, kFailureWaits);
   for (Waited waited; !is_over();) {
     const double left = deadline - waited.seconds();
-    if (left <= 0)
+    if (left <= 0 && call.failure != nullptr)
+      break_off(fmt::format("rank {} stopped: {}", rank, call.failure->what()), call.failure->kind());
+    else if (left <= 0)
       break_off(fmt::format("{} did not come to {} within {} s", missing(), to_string(call), deadline),
                 ErrorKind::kResources);
     else

@@ -38,7 +38,7 @@ class CpuRegion final : public Region {
 
  protected:
   bool back(int64_t begin, int64_t end) override {
-    if (paused()) allow(0, writable_);
+    if (paused() && !allow(0, writable_)) return false;
     if (end > writable_) {
       const int64_t wanted = std::min(round_up(end, kStep), reserved_);
       if (!allow(writable_, wanted)) return false;

@@ -8,7 +8,8 @@
 
 namespace {
 
-// What the program says of a suite that is disabled, run alone: its code as ctest sees it (cmake/suites.cmake).
+// What the program says of a suite that is disabled, run alone: its code as ctest sees it
+// (cmake/suites.cmake).
 int code_of(const std::string& tests) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string command =

@@ -18,8 +18,8 @@ class BlockList {
     int64_t offset = 0, bytes = 0;
   };
   std::optional<Block> take(int64_t bytes, int64_t capacity);
-  // Frees a block; its bytes, 0 when there is none. Allocates nothing: what it needs was made by take(), which
-  // alone may fail for want of memory, and then changes nothing.
+  // Frees a block; its bytes, 0 when there is none. Allocates nothing: what it needs was made by take(),
+  // which alone may fail for want of memory, and then changes nothing.
   int64_t give(int64_t offset) noexcept;
 
   int64_t end() const { return end_; }                              // first byte never handed out

@@ -34,7 +34,8 @@ class LastUses {
   void taken(int64_t offset, int64_t bytes);
   // The current stream, too, works on a block that is handed out.
   void used(int64_t offset);
-  // A block came back; nobody asks for more work on it. Where that cannot be noted, waits for all work instead.
+  // A block came back; nobody asks for more work on it. Where that cannot be noted, waits for all work
+  // instead.
   void given(int64_t offset, int64_t bytes) noexcept;
   // All work is done.
   void forget() { left_.clear(); }

@@ -1,6 +1,7 @@
 // What is typed: prompts from pipes, lines of a conversation, numbers out of range, keys of one element.
 #include <poll.h>
 #include <pty.h>
+#include <termios.h>
 
 #include "base/dynamic_library.h"
 #include "tests/cli/cli_fixture.h"
@@ -26,7 +27,11 @@ class Terminal {
     ::_exit(127);
   }
   ~Terminal() { ::close(file_); }
+  // Once a line is edited: before that the terminal itself takes keys.
   void type(const std::string& keys) {
+    termios mode{};
+    for (int i = 0; i < 2000 && ::tcgetattr(file_, &mode) == 0 && (mode.c_lflag & ICANON) != 0; ++i)
+      ::usleep(5000);
     EXPECT_EQ(::write(file_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
   }
   // Reads until `part` was shown so often, or nothing comes for a minute.
@@ -34,15 +39,10 @@ class Terminal {
     while (count_of(shown_, part) < times && read()) continue;
     EXPECT_GE(count_of(shown_, part), times) << part << "\n" << shown_;
   }
-  // Types Ctrl-D until the program ends: one that comes while no line is read is lost.
   int exit_code() {
-    for (int times = 0; times < 120; ++times) {
-      [[maybe_unused]] const ssize_t typed = ::write(file_, "\x04", 1);
-      while (read(500)) continue;
-      if (::waitid(P_PID, static_cast<id_t>(child_), &ended_, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-          ended_.si_pid != 0)
-        break;
-    }
+    while (read()) continue;
+    for (int i = 0; i < 2000 && ended_.si_pid == 0; ++i, ::usleep(5000))
+      ::waitid(P_PID, static_cast<id_t>(child_), &ended_, WEXITED | WNOHANG | WNOWAIT);
     if (ended_.si_pid == 0) ::kill(child_, SIGKILL);
     int status = 0;
     ::waitpid(child_, &status, 0);
@@ -76,6 +76,7 @@ TEST_F(Cli, LinesOfAConversationAreEditedAndRemembered) {
   terminal.wait_for("unknown command '/wrnog'", 1);
   terminal.type("\x1b[A\r");  // the line before
   terminal.wait_for("unknown command '/wrnog'", 2);
+  terminal.type("\x04");
   EXPECT_EQ(terminal.exit_code(), 0) << terminal.shown();
 }
 

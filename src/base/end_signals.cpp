@@ -3,12 +3,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
 #include <csignal>
-#include <cstddef>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/signal_handlers.h"
 
 namespace temper {
 namespace {
@@ -26,26 +25,11 @@ void on_signal(int /*signal*/) {
   ::_exit(static_cast<int>(ErrorKind::kInterrupted));
 }
 
-// Compiled kernels may keep values below the end of theirs.
-void use_signal_stack() {
-  static std::array<std::byte, 1 << 16> memory;
-  stack_t stack{};
-  stack.ss_sp = memory.data();
-  stack.ss_size = memory.size();
-  ::sigaltstack(&stack, nullptr);
-}
-
 }  // namespace
 
 void end_on_signals() {
   use_signal_stack();
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_ONSTACK | SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(signal, &action, nullptr);
-  struct sigaction before {};
-  ::sigaction(SIGHUP, nullptr, &before);
-  if (before.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
+  handle_ending_signals(on_signal);
 }
 
 void set_last_words(void (*words)()) { last_words = words; }

@@ -1,6 +1,5 @@
 #pragma once
-#include <array>
-#include <csignal>
+#include "base/signal_handlers.h"
 
 namespace temper {
 
@@ -20,7 +19,7 @@ class StopSignals {
   bool requested() const;  // stop_is_requested()
 
  private:
-  std::array<struct sigaction, 4> before_{};
+  HandledBefore before_{};
   stack_t stack_{};
   bool ends_program_;
   int exceptions_;

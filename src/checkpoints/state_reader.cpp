@@ -75,9 +75,8 @@ std::optional<StateReader> open_newest(const std::string& root, collectives::Gro
   if (names.as_array().empty()) return std::nullopt;
   for (const Json& name : names.as_array()) try {
       std::optional<StateReader> reader;
-      collectives::made_at_each(ranks, "verifying the checkpoint", [&] {
+      collectives::at_each(ranks, "verifying the checkpoint", [&] {
         reader = StateReader::open(join_path(root, name.as_string()), ranks.rank(), ranks.size());
-        return std::string();
       });
       return reader;
     } catch (const Error& error) {

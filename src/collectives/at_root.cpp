@@ -1,7 +1,6 @@
 #include "collectives/at_root.h"
 
 #include <new>
-#include <optional>
 
 namespace temper::collectives {
 namespace {
@@ -14,15 +13,7 @@ struct Attempt {
 
 Attempt attempt(const std::function<std::string()>& make) {
   Attempt made;
-  try {
-    made.bytes = fmt::format("+{}", make());
-  } catch (const GroupBroken&) {
-    throw;  // nobody comes any more
-  } catch (const Error& thrown) {
-    made.error.emplace(thrown);
-  } catch (const std::bad_alloc&) {
-    made.error.emplace("out of memory", ErrorKind::kResources);
-  }
+  made.error = error_in([&] { made.bytes = fmt::format("+{}", make()); });
   if (made.error) made.bytes = fmt::format("{}{}", static_cast<int>(made.error->kind()), made.error->what());
   return made;
 }
@@ -36,6 +27,19 @@ std::string result_of(const Group& group, std::string bytes, const std::string& 
 }
 
 }  // namespace
+
+std::optional<Error> error_in(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const GroupBroken&) {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error("out of memory", ErrorKind::kResources);
+  }
+  return std::nullopt;
+}
 
 bool is_of_all(const Group& group, const Error& error) {
   if (group.is_alone()) return true;

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -32,6 +33,10 @@ class Root {
   friend class KeptErrors;
   friend void at_root(Group& group, std::string_view name, const std::function<void(const Root&)>& act);
 };
+
+// The Error that it ends with, also where there was no memory; a GroupBroken is thrown: nobody comes any
+// more.
+std::optional<Error> error_in(const std::function<void()>& act);
 
 // What rank 0 makes, on all ranks; an Error of its is an ErrorOfAll.
 std::string made_at_root(Group& group, std::string_view name, const std::function<std::string()>& make);

@@ -1,24 +1,13 @@
 #include "collectives/kept_errors.h"
 
-#include <new>
-
 #include "base/error.h"
 
 namespace temper::collectives {
 
 void KeptErrors::attempt(const std::function<void()>& act) {
   if (first_) return;
-  try {
-    act();
-  } catch (const GroupBroken&) {
-    throw;
-  } catch (const Error& error) {
-    if (group_.is_alone()) throw;
-    first_.emplace(error);
-  } catch (const std::bad_alloc&) {
-    if (group_.is_alone()) throw;
-    first_.emplace("out of memory", ErrorKind::kResources);
-  }
+  if (group_.is_alone()) return act();
+  first_ = error_in(act);
 }
 
 void KeptErrors::at_root(const std::function<void(const Root&)>& act) {

@@ -109,6 +109,8 @@ HostMemory host_memory(const std::string& proc, const std::string& cgroups) {
 
 HostMemory host_memory() { return host_memory("/proc", "/sys/fs/cgroup"); }
 
+int64_t resident_bytes() { return number_in(text_of("/proc/self/status"), "VmRSS:").value_or(0) * 1024; }
+
 int64_t free_addresses() { return left_of(RLIMIT_AS, text_of("/proc/self/status"), "VmSize:").value_or(-1); }
 
 bool counts_writable_memory() { return left_of(RLIMIT_DATA, "", "VmData:").has_value(); }

@@ -18,6 +18,8 @@ HostMemory host_memory();
 // process's.
 HostMemory host_memory(const std::string& proc, const std::string& cgroups);
 
+int64_t resident_bytes();  // of this process; 0: unknown
+
 // Addresses that may still be reserved, whatever memory is behind them; -1: as many as there are.
 int64_t free_addresses();
 // Whether memory that may be written counts against a limit, with pages behind it or not (RLIMIT_DATA).

@@ -1,13 +1,10 @@
 #include "device/memory.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <map>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/text.h"
 #include "device/host_memory.h"
 
@@ -17,16 +14,6 @@ namespace {
 std::map<DeviceType, PoolFactory>& factories() {
   static std::map<DeviceType, PoolFactory> instance;
   return instance;
-}
-
-// The number after `key` in a /proc or control-group file; -1 when it is not there.
-int64_t number_in(const std::string& path, std::string_view key) {
-  if (!exists(path)) return -1;
-  const std::string text = read_file(path);
-  const size_t at = text.find(key);
-  if (at == std::string::npos) return -1;
-  const size_t digit = text.find_first_of("0123456789", at + key.size());
-  return digit == std::string::npos ? -1 : std::strtoll(text.c_str() + digit, nullptr, 10);
 }
 
 }  // namespace
@@ -76,10 +63,7 @@ int64_t peak_resident_bytes() {
   return int64_t{info.ru_maxrss} * 1024;
 }
 
-int64_t current_resident_bytes() {
-  const int64_t kib = number_in("/proc/self/status", "VmRSS:");
-  return kib < 0 ? 0 : kib * 1024;
-}
+int64_t current_resident_bytes() { return device::resident_bytes(); }
 
 int64_t available_host_bytes() { return device::host_memory().bytes; }
 

@@ -63,15 +63,12 @@ exchange::SendOptions WeightExchange::options() const {
 void WeightExchange::greet() const {
   if (!is_on()) return;
   // Each rank may be on a device of its own.
-  collectives::made_at_each(setup_.ranks, "memory for weights that are sent", [&] {
-    exchange::OutgoingChunk(options().memory, options().chunk_bytes);
-    return std::string();
-  });
+  collectives::at_each(setup_.ranks, "memory for weights that are sent",
+                       [&] { exchange::OutgoingChunk(options().memory, options().chunk_bytes); });
   for (int rank = 0; rank < setup_.ranks.size(); ++rank)
-    collectives::made_at_each(setup_.ranks, "whether weights are taken", [&] {
+    collectives::at_each(setup_.ranks, "whether weights are taken", [&] {
       if (setup_.ranks.rank() == rank)
         exchange::Sender(config_.to, setup_.model->decoder.parameters().table(), options());
-      return std::string();
     });
   log_info(fmt::format("exchange: weights go to {} {}", config_.to,
                        config_.every_steps == 0 ? "at the end"
@@ -99,9 +96,8 @@ exchange::SendResult WeightExchange::send_own(const Parcel& parcel) const {
 void WeightExchange::send(const Parcel& parcel, bool log) const {
   exchange::SendResult own;
   for (int rank = 0; rank < setup_.ranks.size(); ++rank)
-    collectives::made_at_each(setup_.ranks, "weights that are sent", [&] {
+    collectives::at_each(setup_.ranks, "weights that are sent", [&] {
       if (setup_.ranks.rank() == rank) own = send_own(parcel);
-      return std::string();
     });
   const auto bytes = setup_.ranks.sum("bytes of weights that were sent", own.bytes);
   const double seconds = setup_.ranks.sum("seconds of sending weights", own.seconds);

@@ -28,11 +28,7 @@ def main():
     with s.Stand(arguments.temper) as stand:
         library = s.preload(stand, "fail_at.c")
         for run in arguments.runs.split(","):
-            whole = stand.output(run + "_whole")
-            code, said = stand.run(stand.command(run, whole, arguments.ranks))
-            if code != 0:
-                sys.exit(f"an undisturbed run of {run} ended with {code}:\n{said}")
-            expected = s.bits_of(whole)
+            expected, _ = stand.undisturbed(run, arguments.ranks)
             for kind in arguments.kinds.split(","):
                 base = {"LD_PRELOAD": library, "FAIL_KIND": kind, "FAIL_BEHIND": run_file(stand, run)}
                 if arguments.ranks > 1:

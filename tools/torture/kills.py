@@ -42,12 +42,7 @@ def torture(stand, table, chance, run, ranks, known):
     """The number of kills until the run was done."""
     row = f"{run}, {ranks} ranks"
     if (run, ranks) not in known:
-        whole = stand.output(f"{run}_{ranks}")
-        start = time.monotonic()
-        code, said = stand.run(stand.command(run, whole, ranks))
-        if code != 0:
-            sys.exit(f"an undisturbed run of {run} ended with {code}:\n{said}")
-        known[run, ranks] = s.bits_of(whole), time.monotonic() - start
+        known[run, ranks] = stand.undisturbed(run, ranks)
     expected, longest = known[run, ranks]
     out = stand.output("killed")
     shutil.rmtree(out, ignore_errors=True)

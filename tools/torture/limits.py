@@ -21,9 +21,7 @@ def main():
     table = s.Table("limits: done within them, or ended with 4 and their name, of all")
     chance = s.chances(arguments.seed)
     with s.Stand(arguments.temper) as stand:
-        whole = stand.output("whole")
-        stand.run(stand.command("sft", whole))
-        expected = s.bits_of(whole)
+        expected, _ = stand.undisturbed("sft")
         for option, least, most, name in (("v", 200, 8000, "ulimit -v"), ("d", 20, 4000, "ulimit -d")):
             for _ in range(arguments.sizes):
                 mib = int(least * (most / least) ** chance.random())

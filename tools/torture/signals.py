@@ -36,13 +36,7 @@ def main():
 
 
 def torture(stand, table, chance, run, ranks, moments):
-    whole = stand.output(f"{run}_{ranks}")
-    start = time.monotonic()
-    code, said = stand.run(stand.command(run, whole, ranks))
-    if code != 0:
-        sys.exit(f"an undisturbed run of {run} ended with {code}:\n{said}")
-    longest = time.monotonic() - start
-    expected = s.bits_of(whole)
+    expected, longest = stand.undisturbed(run, ranks)
     for number in range(moments):
         storm = number % 2 == 1
         row = f"{run}, {ranks} ranks, {'storm' if storm else 'single'}"

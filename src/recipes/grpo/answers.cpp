@@ -191,9 +191,8 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
 
 // What one rank alone has met with ends the run on all of them, which then save what was learnt before.
 void Answers::fail_together(const std::optional<Error>& failure) const {
-  collectives::made_at_each(setup_.ranks, "answers that cannot be had", [&] {
+  collectives::at_each(setup_.ranks, "answers that cannot be had", [&] {
     if (failure) throw Error(*failure);
-    return std::string();
   });
 }
 

@@ -85,17 +85,19 @@ class MpiGroup final : public Group {
   }
   // `bytes` that each of the others gets.
   std::vector<Header> meet(const Call& call, const std::vector<int64_t>& bytes) {
-    std::vector<Header> headers(static_cast<size_t>(size())), mine;
+    const auto memory = std::make_shared<std::array<std::vector<Header>, 2>>();
+    auto& [headers, mine] = *memory;
+    headers.resize(static_cast<size_t>(size()));
     for (const int64_t count : bytes) mine.emplace_back(call, count);
     std::vector<Message> sent, received;
     for_others([&](int place, int world) {
       sent.push_back({world, &mine[static_cast<size_t>(place)], sizeof(Header)});
       received.push_back({world, &headers[static_cast<size_t>(place)], sizeof(Header)});
     });
-    meet_with_failure(call, [&] { move(call, sent, received); });
+    meet_with_failure(call, [&] { move(call, sent, received, memory); });
     headers[static_cast<size_t>(rank())] = mine[static_cast<size_t>(rank())];
     check_same_calls(call, headers);
-    return headers;
+    return std::move(headers);
   }
 
   // Whoever does not come hears of it when this rank ends with its failure.
@@ -126,15 +128,20 @@ class MpiGroup final : public Group {
     }
   }
 
-  void move(const Call& call, const std::vector<Message>& sent, const std::vector<Message>& received) {
+  // `memory` owns what the messages point to.
+  void move(const Call& call, const std::vector<Message>& sent, const std::vector<Message>& received,
+            std::shared_ptr<const void> memory) {
     const double seconds = call.failure != nullptr ? std::min(deadline(), kFailureWaits) : deadline();
-    network_.exchange(tag_, sent, received, seconds, [&] { return describe(call); });
+    network_.exchange(tag_, sent, received, std::move(memory), seconds, [&] { return describe(call); });
+  }
+  static std::shared_ptr<const void> memory_of(std::initializer_list<Tensor> tensors) {
+    return std::make_shared<const std::vector<Tensor>>(tensors);
   }
 
   // Part p of the elements is summed by rank p, into `sums`. Goes through the tensor piece by piece, so that
   // a piece of each other rank is enough memory.
   template <class T>
-  void sum_parts(const Call& call, const T* values, const std::vector<std::pair<int64_t, int64_t>>& parts,
+  void sum_parts(const Call& call, const Tensor& whole, const std::vector<std::pair<int64_t, int64_t>>& parts,
                  T* sums) {
     constexpr int64_t kPiece = int64_t{1} << 18;
     const auto ranks = static_cast<size_t>(size());
@@ -143,6 +150,8 @@ class MpiGroup final : public Group {
     const auto [mine_begin, mine_end] = parts[static_cast<size_t>(rank())];
     const Tensor others = Tensor::empty({size(), std::max<int64_t>(1, std::min(kPiece, longest))}, call.dtype,
                                         MemoryTag::kWorkspace);
+    const auto memory = memory_of({whole, others});
+    T* const values = whole.data<T>();
     for (int64_t at = 0; at < longest; at += kPiece) {
       std::vector<Message> sent, received;
       std::vector<const T*> from(ranks);
@@ -151,12 +160,12 @@ class MpiGroup final : public Group {
       for_others([&](int place, int world) {
         const auto [begin, end] = parts[static_cast<size_t>(place)];
         const int64_t theirs = std::clamp<int64_t>(end - begin - at, 0, kPiece);
-        sent.push_back({world, const_cast<T*>(values) + begin + at, theirs * int64_t{sizeof(T)}});
+        sent.push_back({world, values + begin + at, theirs * int64_t{sizeof(T)}});
         T* const place_here = others.data<T>() + place * others.dim(1);
         received.push_back({world, place_here, count * int64_t{sizeof(T)}});
         from[static_cast<size_t>(place)] = place_here;
       });
-      move(call, sent, received);
+      move(call, sent, received, memory);
       sum_elements<T>(from, count, sums + at);
     }
   }
@@ -174,23 +183,22 @@ class MpiGroup final : public Group {
       const auto parts = parts_of(values.numel());
       T* const data = values.data<T>();
       const auto [begin, end] = parts[static_cast<size_t>(rank())];
-      sum_parts<T>(call, data, parts, data + begin);
+      sum_parts<T>(call, values, parts, data + begin);
       std::vector<Message> sent, received;
       for_others([&, begin = begin, end = end](int place, int world) {
         sent.push_back({world, data + begin, (end - begin) * int64_t{sizeof(T)}});
         const auto [first, last] = parts[static_cast<size_t>(place)];
         received.push_back({world, data + first, (last - first) * int64_t{sizeof(T)}});
       });
-      move(call, sent, received);
+      move(call, sent, received, memory_of({values}));
     });
   }
 
   void do_reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) override {
     check_sum(call, whole);
     meet(call);
-    visit_float(whole.dtype(), [&]<class T>() {
-      sum_parts<T>(call, whole.data<T>(), parts_of(whole.numel()), part.data<T>());
-    });
+    visit_float(whole.dtype(),
+                [&]<class T>() { sum_parts<T>(call, whole, parts_of(whole.numel()), part.data<T>()); });
   }
 
   void do_all_gather(const Call& call, const Tensor& part, const Tensor& whole) override {
@@ -204,7 +212,7 @@ class MpiGroup final : public Group {
     });
     if (std::byte* const own = to + rank() * part.bytes(); own != part.raw())
       std::memcpy(own, part.raw(), static_cast<size_t>(part.bytes()));
-    move(call, sent, received);
+    move(call, sent, received, memory_of({part, whole}));
   }
 
   void do_broadcast(const Call& call, const Tensor& values) override {
@@ -215,7 +223,7 @@ class MpiGroup final : public Group {
       for_others([&](int, int world) { sent.push_back({world, values.raw(), values.bytes()}); });
     else
       received.push_back({world_ranks()[static_cast<size_t>(call.root)], values.raw(), values.bytes()});
-    move(call, sent, received);
+    move(call, sent, received, memory_of({values}));
   }
 
   void do_all_to_all(const Call& call, const RowExchange& exchange) override {
@@ -239,22 +247,24 @@ class MpiGroup final : public Group {
       from += leaving;
       to += coming;
     }
-    move(call, sent, received);
+    move(call, sent, received, memory_of({exchange.rows, exchange.received}));
   }
 
   std::vector<std::string> do_gather_objects(const Call& call, std::string mine) override {
     const std::vector<Header> headers = meet(call, std::ssize(mine));
-    std::vector<std::string> objects(static_cast<size_t>(size()));
+    const auto memory = std::make_shared<std::vector<std::string>>(static_cast<size_t>(size()));
+    std::vector<std::string>& objects = *memory;
+    objects[static_cast<size_t>(rank())] = std::move(mine);
+    std::string& own = objects[static_cast<size_t>(rank())];
     std::vector<Message> sent, received;
     for_others([&](int place, int world) {
       std::string& object = objects[static_cast<size_t>(place)];
       object.resize(static_cast<size_t>(headers[static_cast<size_t>(place)].bytes));
-      sent.push_back({world, mine.data(), std::ssize(mine)});
+      sent.push_back({world, own.data(), std::ssize(own)});
       received.push_back({world, object.data(), std::ssize(object)});
     });
-    move(call, sent, received);
-    objects[static_cast<size_t>(rank())] = std::move(mine);
-    return objects;
+    move(call, sent, received, memory);
+    return std::move(objects);
   }
 
   // Parts of one number have no rank in common, and may have the same tag.

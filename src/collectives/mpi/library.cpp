@@ -47,6 +47,7 @@ Mpi open() {
   library.look_up("MPI_Irecv", mpi.irecv);
   library.look_up("MPI_Recv", mpi.recv);
   library.look_up("MPI_Test", mpi.test);
+  library.look_up("MPI_Cancel", mpi.cancel);
   library.look_up("MPI_Iprobe", mpi.iprobe);
   library.look_up("MPI_Finalize", mpi.finalize);
   library.look_up("ompi_mpi_comm_world", mpi.world);

@@ -16,6 +16,7 @@ struct Mpi {
   decltype(&MPI_Irecv) irecv;
   decltype(&MPI_Recv) recv;
   decltype(&MPI_Test) test;
+  decltype(&MPI_Cancel) cancel;
   decltype(&MPI_Iprobe) iprobe;
   decltype(&MPI_Finalize) finalize;
   decltype(&MPI_Get_library_version) get_library_version;

@@ -220,6 +220,44 @@ TEST(Mpi, ARankThatHangsIsNamed) {
   expect_hanging_rank_named({"all_reduce", "all_to_all", "gather_objects"});
 }
 
+// Rank 1 holds rank 0 in a broadcast of the rank named, gives up, and lets it go on.
+const bool kHeld = add_rank_body("held", [](Group& group, const std::string& root) {
+  const pid_t held = std::stoi(group.gather_objects("processes", std::to_string(::getpid()))[0]);
+  const Tensor values = values_of(group.rank(), {1 << 24}, DType::kF32);
+  if (group.rank() == 0) {
+    group.broadcast("rows", values, std::stoi(root));
+    const Tensor sent = values_of(1, {1 << 24}, DType::kF32);
+    if (std::memcmp(values.raw(), sent.raw(), static_cast<size_t>(sent.bytes())) == 0)
+      std::puts("rank 0 has the rows of rank 1");
+    std::fflush(stdout);
+    group.barrier("saved");
+    return;
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // rank 0 waits for this one in the broadcast
+  ::kill(held, SIGSTOP);
+  group.set_deadline(1);
+  try {
+    group.broadcast("rows", values, std::stoi(root));
+  } catch (const GroupBroken&) {
+    std::puts(values.shares_storage() ? "the memory of the rows is kept" : "the memory of the rows is free");
+    std::fflush(stdout);
+    ::kill(held, SIGCONT);
+    throw;
+  }
+});
+
+// The other rank may still read what was sent to it: that memory is kept until the process ends. A receive is
+// called back.
+TEST(Mpi, MessagesUnderWayDoNotOutliveTheirMemory) {
+  const RanksOutcome sent = run_ranks(2, "held", "1");
+  EXPECT_EQ(sent.code, 4);
+  expect_has(sent.text, "the memory of the rows is kept");
+  expect_has(sent.text, "rank 0 has the rows of rank 1");
+  const RanksOutcome received = run_ranks(2, "held", "0");
+  EXPECT_EQ(received.code, 4);
+  expect_has(received.text, "the memory of the rows is free");
+}
+
 // They do not meet this rank at all, and hear of it when it has waited for them for a while.
 TEST(NightlyMpi, AFailureIsHeardInAPart) {
   const RanksOutcome outcome = run_ranks(3, "failure", "part");

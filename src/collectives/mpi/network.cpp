@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -91,7 +92,24 @@ struct Network::Handles {
 // Messages that are under way.
 class Network::Open {
  public:
-  explicit Open(const Handles& handles) : handles_(handles) {}
+  // `memory` owns what the messages point to.
+  Open(const Handles& handles, std::shared_ptr<const void> memory)
+      : handles_(handles), kept_(new Kept{std::move(memory), nullptr}) {}
+  // Receives that nothing has come for are called back. MPI does not take back what is sent, nor what has
+  // begun to come: its memory is never given back.
+  ~Open() {
+    std::erase_if(requests_, [&](Request& request) {
+      if (request.received) handles_.mpi.cancel(&request.handle);
+      int done = 0;
+      return handles_.mpi.test(&request.handle, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
+    });
+    if (requests_.empty()) return;
+    static Kept* all = nullptr;  // one thread exchanges messages
+    kept_->next = std::exchange(all, kept_.get());
+    static_cast<void>(kept_.release());
+  }
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
 
   void send(const Message& message, int tag, MPI_Comm where) {
     post(message, false, [&](void* data, int count, MPI_Request* request) {
@@ -125,6 +143,10 @@ class Network::Open {
   }
 
  private:
+  struct Kept {
+    std::shared_ptr<const void> memory;
+    Kept* next;
+  };
   struct Request {
     MPI_Request handle;
     int rank;
@@ -134,15 +156,15 @@ class Network::Open {
   template <class Start>
   void post(const Message& message, bool received, const Start& start) {
     for (int64_t at = 0; at < message.bytes; at += kMostBytes) {
-      Request request{nullptr, message.rank, received};
+      Request& request = requests_.emplace_back(nullptr, message.rank, received);
       check(start(static_cast<std::byte*>(message.data) + at,
                   static_cast<int>(std::min(kMostBytes, message.bytes - at)), &request.handle),
             received ? "MPI_Irecv" : "MPI_Isend");
-      requests_.push_back(request);
     }
   }
 
   const Handles& handles_;
+  std::unique_ptr<Kept> kept_;
   std::vector<Request> requests_;
 };
 
@@ -161,11 +183,12 @@ Network::~Network() {
 }
 
 void Network::exchange(int tag, std::span<const Message> sent, std::span<const Message> received,
-                       double deadline, const std::function<std::string()>& what) {
+                       std::shared_ptr<const void> memory, double deadline,
+                       const std::function<std::string()>& what) {
   if (broken_)
     throw GroupBroken(fmt::format("[collectives] {} comes after a rank has stopped", what()),
                       ErrorKind::kResources);
-  Open open(*handles_);
+  Open open(*handles_, std::move(memory));
   for (const Message& message : received) open.receive(message, tag, handles_->messages);
   for (const Message& message : sent) open.send(message, tag, handles_->messages);
   Waited waited;
@@ -203,12 +226,12 @@ void Network::give_way() { tell_all("", kGivesWay); }
 
 void Network::tell_all(const std::string& reason, int32_t kind) {
   broken_ = true;
-  static Stop stop;  // which may be under way when this returns
-  stop.kind = kind;
-  std::memcpy(stop.reason.data(), reason.data(), std::min(reason.size(), stop.reason.size() - 1));
-  Open open(*handles_);
+  const auto stop = std::make_shared<Stop>();
+  stop->kind = kind;
+  std::memcpy(stop->reason.data(), reason.data(), std::min(reason.size(), stop->reason.size() - 1));
+  Open open(*handles_, stop);
   for (int rank = 0; rank < size_; ++rank)
-    if (rank != rank_) open.send({rank, &stop, sizeof stop}, kStopTag, handles_->stops);
+    if (rank != rank_) open.send({rank, stop.get(), sizeof(Stop)}, kStopTag, handles_->stops);
   // A rank that does not come must not hold this one.
   const auto until = Clock::now() + std::chrono::seconds(1);
   for (Patience patience; !open.are_done() && Clock::now() < until; patience.wait())

@@ -32,7 +32,11 @@ class Network {
   // Sends and receives these; returns when all have arrived. Messages between two ranks under one tag arrive
   // in the order in which they were sent. Throws StoppedByAnother, or an Error of kind kResources that names
   // the ranks which did not come to `what()` within the deadline, in seconds.
-  void exchange(int tag, std::span<const Message> sent, std::span<const Message> received, double deadline,
+  //
+  // `memory` owns all that the messages point to. Where this throws, messages that can no longer be called
+  // back still read or write it while other ranks are told: it then lives as long as the process.
+  void exchange(int tag, std::span<const Message> sent, std::span<const Message> received,
+                std::shared_ptr<const void> memory, double deadline,
                 const std::function<std::string()>& what);
 
   // Waits for what a rank says that is about to stop, and throws it.

@@ -147,7 +147,7 @@ bool is_alike(const std::function<exchange::Sender()>& connect, const layers::Pa
               collectives::Group& ranks) {
   const std::vector<PlacedTensor> placed = store.placed();
   bool alike = true;
-  checkpoints::with_whole(ranks, placed, [&](const auto& whole) {
+  checkpoints::with_whole(ranks, placed, [&](const collectives::Root&, const auto& whole) {
     std::map<std::string, exchange::ParameterHash> sent;
     for (size_t i = 0; i < placed.size(); ++i) sent.emplace(placed[i].name, exchange::hash_of(whole(i)));
     alike = exchange::differences(sent, connect().hashes()).empty();

@@ -1,4 +1,6 @@
 // The input is a CSV file. Its records are found and read; what they hold, written anew, reads the same.
+#include <cstdint>
+
 #include "formats/csv/records.h"
 
 #include "base/error.h"

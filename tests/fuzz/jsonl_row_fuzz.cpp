@@ -1,5 +1,7 @@
 // The input is a byte that chooses the options and one line of a JSONL file. The row is made tokens and a
 // loss mask.
+#include <cstdint>
+
 #include "base/error.h"
 #include "data/chat_template.h"
 #include "data/row.h"

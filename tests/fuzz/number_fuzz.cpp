@@ -1,4 +1,6 @@
 // The input is an answer or what a row calls right. The number that it is, or ends with, is read.
+#include <cstdint>
+
 #include "base/error.h"
 #include "rewards/number/read_number.h"
 

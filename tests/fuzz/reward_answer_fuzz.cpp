@@ -1,6 +1,7 @@
 // The input is a line of a program or a server that judges answers; and the text of an answer that they are
 // asked about.
 #include <cmath>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/text.h"

@@ -1,4 +1,6 @@
 // The input is a chat template. It is parsed and rendered with fixed dialogues under small limits.
+#include <cstdint>
+
 #include "base/error.h"
 #include "templates/template.h"
 

@@ -1,6 +1,8 @@
 // The input is a JSON object, a line end and a text. The object's members replace those of a small
 // tokenizer.json: whole parts, or members of "model"; "vocab" and "merges" add to those that are there. The
 // text is encoded and decoded.
+#include <cstdint>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "base/utf8.h"

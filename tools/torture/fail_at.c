@@ -1,13 +1,15 @@
 /* Lets one call of a program fail, or all from one on: FAIL_KIND is memory (malloc and its kin), thread
- * (pthread_create), descriptor (open, socket, pipe, ...) or disk (write, fsync, rename, ...); FAIL_AT counts the calls
- * of that kind from 1, behind the first open of a file whose name contains FAIL_BEHIND; FAIL_LASTING lets all later ones
- * fail, too; FAIL_ERRNO is what they say; FAIL_RANK chooses one of several ranks. COUNT_FILE gets the number of calls when
- * the program ends. Loaded by LD_PRELOAD. */
+ * (pthread_create), descriptor (open, socket, pipe, ...), disk (write, fsync, rename, unlink, ...) or message
+ * (sendmsg, recvmsg); FAIL_AT counts the calls of that kind from 1, behind the first open of a file whose
+ * name contains FAIL_BEHIND; FAIL_LASTING lets all later ones fail, too; FAIL_ERRNO is what they say; with
+ * FAIL_SIGNAL the program gets that signal before the call, which is made; FAIL_RANK chooses one of several
+ * ranks. COUNT_FILE gets the number of calls when the program ends. Loaded by LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +19,10 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum kind { kMemory, kThread, kDescriptor, kDisk, kNone };
+enum kind { kMemory, kThread, kDescriptor, kDisk, kMessage, kNone };
 static enum kind wanted = kNone;
 static long at, calls;
-static int lasting, number, counts;
+static int lasting, number, counts, signalled;
 static const char* behind;
 static volatile int ready;
 
@@ -28,6 +30,10 @@ static int due(enum kind kind) {
   if (!ready || kind != wanted || !counts) return 0;
   const long call = __sync_add_and_fetch(&calls, 1);
   if (at == 0 || (lasting ? call < at : call != at)) return 0;
+  if (signalled != 0) {
+    kill(getpid(), signalled);
+    return 0;
+  }
   errno = number;
   return 1;
 }
@@ -37,15 +43,19 @@ static void opened(const char* path) {
 }
 
 __attribute__((constructor)) static void begin(void) {
-  static const char* const names[] = {"memory", "thread", "descriptor", "disk"};
+  static const char* const names[] = {"memory", "thread", "descriptor", "disk", "message"};
   const char *kind = getenv("FAIL_KIND"), *rank = getenv("FAIL_RANK"), *own = getenv("OMPI_COMM_WORLD_RANK");
   if (kind == NULL || (rank != NULL && (own == NULL || strcmp(rank, own) != 0))) return;
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < 5; ++i)
     if (strcmp(kind, names[i]) == 0) wanted = (enum kind)i;
-  const char *first = getenv("FAIL_AT"), *error = getenv("FAIL_ERRNO");
+  const char *first = getenv("FAIL_AT"), *error = getenv("FAIL_ERRNO"), *sent = getenv("FAIL_SIGNAL");
   at = first == NULL ? 0 : atol(first);
+  signalled = sent == NULL ? 0 : atoi(sent);
   lasting = getenv("FAIL_LASTING") != NULL;
-  number = error == NULL ? (wanted == kDisk ? EIO : wanted == kThread ? EAGAIN : wanted == kMemory ? ENOMEM : EMFILE)
+  number = error == NULL ? (wanted == kDisk     ? EIO
+                            : wanted == kThread ? EAGAIN
+                            : wanted == kMemory ? ENOMEM
+                                                : EMFILE)
                          : atoi(error);
   behind = getenv("FAIL_BEHIND");
   counts = behind == NULL;
@@ -57,7 +67,8 @@ __attribute__((destructor)) static void end(void) {
   if (path == NULL || !ready) return;
   ready = 0;
   char text[32];
-  const int size = snprintf(text, sizeof text, "%ld\n", calls), file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  const int size = snprintf(text, sizeof text, "%ld\n", calls),
+            file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
   if (file >= 0 && write(file, text, (size_t)size) < 0) _exit(99);
 }
 
@@ -71,8 +82,12 @@ extern void* __libc_memalign(size_t, size_t);
 void* malloc(size_t bytes) { return due(kMemory) ? NULL : __libc_malloc(bytes); }
 void* calloc(size_t count, size_t bytes) { return due(kMemory) ? NULL : __libc_calloc(count, bytes); }
 void* realloc(void* memory, size_t bytes) { return due(kMemory) ? NULL : __libc_realloc(memory, bytes); }
-void* memalign(size_t alignment, size_t bytes) { return due(kMemory) ? NULL : __libc_memalign(alignment, bytes); }
-void* aligned_alloc(size_t alignment, size_t bytes) { return due(kMemory) ? NULL : __libc_memalign(alignment, bytes); }
+void* memalign(size_t alignment, size_t bytes) {
+  return due(kMemory) ? NULL : __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) {
+  return due(kMemory) ? NULL : __libc_memalign(alignment, bytes);
+}
 int posix_memalign(void** to, size_t alignment, size_t bytes) {
   if (due(kMemory)) return ENOMEM;
   *to = __libc_memalign(alignment, bytes);
@@ -83,18 +98,21 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   return due(kThread) ? number : NEXT(pthread_create)(thread, attributes, run, argument);
 }
 
-#define OPEN(name)                                                                      \
-  int name(const char* path, int flags, ...) {                                          \
-    va_list more;                                                                       \
-    va_start(more, flags);                                                              \
-    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;              \
-    va_end(more);                                                                       \
-    opened(path);                                                                       \
-    return due(kDescriptor) ? -1 : ((int (*)(const char*, int, ...))dlsym(RTLD_NEXT, #name))(path, flags, mode); \
+#define OPEN(name)                                                                                          \
+  int name(const char* path, int flags, ...) {                                                              \
+    va_list more;                                                                                           \
+    va_start(more, flags);                                                                                  \
+    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;                                  \
+    va_end(more);                                                                                           \
+    opened(path);                                                                                           \
+    return due(kDescriptor) ? -1                                                                            \
+                            : ((int (*)(const char*, int, ...))dlsym(RTLD_NEXT, #name))(path, flags, mode); \
   }
 OPEN(open)
 OPEN(open64)
-int socket(int domain, int type, int protocol) { return due(kDescriptor) ? -1 : NEXT(socket)(domain, type, protocol); }
+int socket(int domain, int type, int protocol) {
+  return due(kDescriptor) ? -1 : NEXT(socket)(domain, type, protocol);
+}
 int pipe2(int ends[2], int flags) { return due(kDescriptor) ? -1 : NEXT(pipe2)(ends, flags); }
 
 static int is_console(int descriptor) { return descriptor <= 2; }
@@ -106,5 +124,21 @@ ssize_t pwrite(int descriptor, const void* data, size_t size, off_t offset) {
 }
 int fsync(int descriptor) { return due(kDisk) ? -1 : NEXT(fsync)(descriptor); }
 int rename(const char* from, const char* to) { return due(kDisk) ? -1 : NEXT(rename)(from, to); }
+int renameat2(int from_in, const char* from, int to_in, const char* to, unsigned flags) {
+  return due(kDisk) ? -1 : NEXT(renameat2)(from_in, from, to_in, to, flags);
+}
+int unlink(const char* path) { return due(kDisk) ? -1 : NEXT(unlink)(path); }
+int unlinkat(int folder, const char* path, int flags) {
+  return due(kDisk) ? -1 : NEXT(unlinkat)(folder, path, flags);
+}
+int rmdir(const char* path) { return due(kDisk) ? -1 : NEXT(rmdir)(path); }
+int remove(const char* path) { return due(kDisk) ? -1 : NEXT(remove)(path); }
 int ftruncate(int descriptor, off_t size) { return due(kDisk) ? -1 : NEXT(ftruncate)(descriptor, size); }
 int mkdir(const char* path, mode_t mode) { return due(kDisk) ? -1 : NEXT(mkdir)(path, mode); }
+
+ssize_t sendmsg(int socket, const struct msghdr* message, int flags) {
+  return due(kMessage) ? -1 : NEXT(sendmsg)(socket, message, flags);
+}
+ssize_t recvmsg(int socket, struct msghdr* message, int flags) {
+  return due(kMessage) ? -1 : NEXT(recvmsg)(socket, message, flags);
+}

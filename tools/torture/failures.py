@@ -1,73 +1,83 @@
 #!/usr/bin/env python3
 """Lets one call fail, or all from one on, at many places of runs: an allocation, a thread, a descriptor, a write. Each run has to
 end with exit code 4 and a sentence (2 where a file is the reason; 0 where nothing needed the call), never by a signal, and the same
-command without the failure has to end with the bits of a run that nothing disturbed.
+command without the failure has to end with the bits of a run that nothing disturbed. Of several ranks the calls of one fail, of each
+in turn. With --every all calls are tried, or one of so many, instead of samples.
 
   tools/torture/failures.py TEMPER [--kinds memory,thread,descriptor,disk] [--runs sft,grpo] [--samples 40] [--seed 1] [--ranks 1]
+  tools/torture/failures.py TEMPER --kinds disk --every 1 --errors EIO,ENOSPC [--ranks 2]
 """
 
-import argparse
+import errno
 import os
-import shutil
-import sys
 
+import processes
 import stand as s
+import tables
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("temper")
-    parser.add_argument("--kinds", default="memory,thread,descriptor,disk")
-    parser.add_argument("--runs", default="sft,grpo,asynchronous")
-    parser.add_argument("--samples", type=int, default=40, help="of each kind, run and manner")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--ranks", type=int, default=1)
-    arguments = parser.parse_args()
-    table = s.Table("failures: right of all")
-    chance = s.chances(arguments.seed)
-    with s.Stand(arguments.temper) as stand:
-        library = s.preload(stand, "fail_at.c")
-        for run in arguments.runs.split(","):
-            expected, _ = stand.undisturbed(run, arguments.ranks)
-            for kind in arguments.kinds.split(","):
-                base = {"LD_PRELOAD": library, "FAIL_KIND": kind, "FAIL_BEHIND": run_file(stand, run)}
-                if arguments.ranks > 1:
-                    base["FAIL_RANK"] = str(arguments.ranks - 1)
-                counted = os.path.join(stand.folder, "count")
-                out = stand.output("counted")
-                code, said = stand.run(stand.command(run, out, arguments.ranks), {**base, "COUNT_FILE": counted})
-                shutil.rmtree(out)
-                calls = int(open(counted).read())
-                if calls == 0 and kind != "thread":  # runs of one thread start none
-                    table.add(f"{run}, {kind}", False, "no call was counted")
-                for manner in ("once", "lasting"):
-                    row = f"{run}, {kind}, {manner}"
-                    more = {"FAIL_LASTING": "1"} if manner == "lasting" else {}
-                    for _ in range(min(arguments.samples, calls)):
-                        at = chance.randint(1, calls)
-                        command = stand.command(run, stand.output("tried"), arguments.ranks)
-                        wrong = wrong_of(stand, command, {**base, **more, "FAIL_AT": str(at)}, expected)
-                        table.add(row, not wrong, f"call {at}: {wrong}")
-    sys.exit(table.end())
+    asked = tables.arguments(
+        __doc__, ("--kinds", "memory,thread,descriptor,disk", "what fails; also message"),
+        ("--runs", "sft,grpo,asynchronous", "what is trained"), ("--samples", 40, "of each kind, run and manner"),
+        ("--every", 0, "above 0: one of so many calls instead of samples"), ("--ranks", 1, "number of ranks"),
+        ("--manners", "once,lasting", "of failing"), ("--errors", "", "what calls say, as EIO; what is usual for the kind"))
+    errors = tables.words(asked.errors) or [""]
+    cases = [(run, kind, rank, asked.ranks, manner, error) for run in tables.words(asked.runs) for kind in tables.words(asked.kinds)
+             for rank in range(asked.ranks) for manner in tables.words(asked.manners) for error in errors]
+
+    def tasks(stand):
+        for case in cases:
+            calls = calls_of(stand, *case[:4])
+            places = range(1, calls + 1, asked.every) if asked.every else [0] * min(asked.samples, calls)
+            yield from ((case, calls, at) for at in places)
+            if calls == 0 and case[1] != "thread":  # runs of one thread start none
+                yield case, calls, 0
+
+    tables.work("failures: right of all", asked, tasks, torture)
 
 
-def run_file(stand, run):
-    return os.path.basename(stand.kinds()[run][0])
+def environment_of(stand, run, kind, rank, ranks):
+    one = {"FAIL_RANK": str(rank)} if ranks > 1 else {}
+    return {"LD_PRELOAD": stand.library("fail_at.c"), "FAIL_KIND": kind, "FAIL_BEHIND": os.path.basename(stand.kinds[run][0]), **one}
 
 
-def wrong_of(stand, command, environment, expected):
-    """What is wrong of a run with a failure and of the same command without it; empty where nothing is."""
+def calls_of(stand, run, kind, rank, ranks):
+    def compute():
+        counted = os.path.join(stand.folder, "count")
+        command = stand.command(run, stand.output("counted"), ranks)
+        code, said = processes.run(command, {**environment_of(stand, run, kind, rank, ranks), "COUNT_FILE": counted})
+        if code != 0:
+            raise RuntimeError(f"a run whose calls are counted ended with {code}:\n{said}")
+        with open(counted) as file:
+            return int(file.read())
+
+    return stand.once(f"calls.{run}.{kind}.{rank}.{ranks}", compute)
+
+
+def torture(stand, add, chance, task):
+    (run, kind, rank, ranks, manner, error), calls, at = task
+    row = ", ".join(filter(None, (run, kind, error, manner))) + (f", rank {rank} of {ranks}" if ranks > 1 else "")
+    if calls == 0:
+        return add(row, False, "no call was counted")
+    at = at or chance.randint(1, calls)
+    more = {"FAIL_LASTING": "1"} if manner == "lasting" else {}
+    if error:
+        more["FAIL_ERRNO"] = str(getattr(errno, error))
+    environment = {**environment_of(stand, run, kind, rank, ranks), **more, "FAIL_AT": str(at)}
     out = stand.output("tried")
-    shutil.rmtree(out, ignore_errors=True)
-    code, said = stand.run(command, environment)
+    wrong = wrong_of(stand.command(run, out, ranks), out, environment, stand.undisturbed(run, ranks)[0])
+    add(row, not wrong, f"call {at}: {wrong}")
+
+
+def wrong_of(command, out, environment, expected):
+    """What is wrong of a run with a failure and of the same command without it; empty where nothing is."""
+    code, said = processes.run(command, environment)
+    if left := processes.left_after(out):
+        return f"processes {left} are left"
     if code not in (0, 2, 4) or "defect" in said or (code != 0 and not said.strip()):
         return f"exit code {code}: {said[-300:]!r}"
-    if left := s.wait_until_gone(out):
-        return f"processes {left} are left"
-    code, said = stand.run(command)
-    if code != 0:
-        return f"the same command then ends with {code}: {said[-300:]!r}"
-    return "" if s.bits_of(out) == expected else "other bits than those of an undisturbed run"
+    return s.wrong_of_resuming(command, out, expected)
 
 
 if __name__ == "__main__":

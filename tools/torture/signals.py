@@ -2,74 +2,51 @@
 """Sends signals to runs at random moments, one or a storm of them: each has to end with exit code 3 with everything saved (0 where
 it was done), within ten seconds, with no process left; the same command then ends with the bits of a run that nobody disturbed.
 
-  tools/torture/signals.py TEMPER [--moments 60] [--ranks 1,4] [--runs sft,grpo] [--seed 1]
+  tools/torture/signals.py TEMPER [--moments 60] [--ranks 1,4] [--runs sft,grpo] [--seed 1] [--jobs 1]
 """
 
-import argparse
-import os
-import shutil
 import signal
-import subprocess
-import sys
 import time
 
+import processes
 import stand as s
+import tables
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("temper")
-    parser.add_argument("--moments", type=int, default=60, help="of each run and number of ranks")
-    parser.add_argument("--ranks", default="1,4")
-    parser.add_argument("--runs", default="sft,asynchronous,adapters,grpo")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    table = s.Table("signals: exit code 3 with everything saved, of all")
-    chance = s.chances(arguments.seed)
-    with s.Stand(arguments.temper) as stand:
-        for ranks in map(int, arguments.ranks.split(",")):
-            for run in arguments.runs.split(","):
-                torture(stand, table, chance, run, ranks, arguments.moments)
-    sys.exit(table.end())
+    asked = tables.arguments(
+        __doc__, ("--moments", 60, "of each run and number of ranks"), ("--ranks", "1,4", "numbers of ranks"),
+        ("--runs", "sft,asynchronous,adapters,grpo", "what is trained"))
+    tasks = [(run, int(ranks), number % 2 == 1) for ranks in tables.words(asked.ranks) for run in tables.words(asked.runs)
+             for number in range(asked.moments)]
+    tables.work("signals: exit code 3 with everything saved, of all", asked, tasks, torture)
 
 
-def torture(stand, table, chance, run, ranks, moments):
+def torture(stand, add, chance, task):
+    run, ranks, storm = task
     expected, longest = stand.undisturbed(run, ranks)
-    for number in range(moments):
-        storm = number % 2 == 1
-        row = f"{run}, {ranks} ranks, {'storm' if storm else 'single'}"
-        out = stand.output("signalled")
-        shutil.rmtree(out, ignore_errors=True)
-        process = subprocess.Popen(stand.command(run, out, ranks), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE, text=True)
-        moment = chance.uniform(0.05, longest)  # the loader needs the first of it: nothing of the program runs yet
-        time.sleep(moment)
-        sent = chance.choice(SIGNALS)
-        s.kill_group(process, sent)
-        while storm and process.poll() is None:
-            time.sleep(chance.uniform(0.001, 0.05))
-            s.kill_group(process, chance.choice(SIGNALS))
-        try:
-            _, said = process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            for each in s.wait_until_gone(out, 3):
-                os.kill(each, signal.SIGKILL)
-            table.add(row, False, f"after {moment:.3f} s {sent.name}: it did not end")
-            continue
-        what = f"after {moment:.3f} s {sent.name}: exit code {process.returncode}: {said[-300:]!r}"
-        if left := s.wait_until_gone(out):
-            table.add(row, False, f"{what}: processes {left} are left")
-            for each in left:
-                os.kill(each, signal.SIGKILL)
-            continue
-        if process.returncode not in (0, 3):
-            table.add(row, False, what)
-            continue
-        code, said = stand.run(stand.command(run, out, ranks))
-        table.add(row, code == 0 and s.bits_of(out) == expected, f"{what}; then {code} {said[-300:]!r}")
+    out = stand.output("signalled")
+    command = stand.command(run, out, ranks)
+    process = processes.start(command)
+    moment = chance.uniform(0.05, longest)  # the loader needs the first of it: nothing of the program runs yet
+    time.sleep(moment)
+    sent = chance.choice(SIGNALS)
+    processes.send(process.pid, sent)
+    while storm and process.poll() is None:
+        time.sleep(chance.uniform(0.001, 0.05))
+        processes.send(process.pid, chance.choice(SIGNALS))
+    code, said = processes.end_of(process, 20)
+    wrong = ""
+    if left := processes.left_after(out):
+        wrong = f"processes {left} are left"
+    elif code not in (0, 3):
+        wrong = "it has to be 0 or 3"
+    else:
+        wrong = s.wrong_of_resuming(command, out, expected)
+    add(f"{run}, {ranks} ranks, {'storm' if storm else 'single'}", not wrong,
+        f"after {moment:.3f} s {sent.name}: exit code {code}: {said[-300:]!r}; {wrong}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""How processes of a torture are found, waited for and ended, each by its own number."""
+
+import os
+import signal
+import subprocess
+import time
+
+ENDLESS = 999  # the exit code of what did not end
+
+
+def run(command, environment=None, seconds=120):
+    """The exit code (below 0: the signal that ended it; ENDLESS: it did not end) and what it said on standard error."""
+    process = start(command, environment)
+    return end_of(process, seconds)
+
+
+def start(command, environment=None, **more):
+    """A process without input, whose standard error is kept, each byte that is no UTF-8 replaced."""
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, **{"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **more},
+                            text=True, errors="replace", env={**os.environ, **(environment or {})})
+
+
+def end_of(process, seconds):
+    """As run(); what did not end in time is killed."""
+    try:
+        _, said = process.communicate(timeout=seconds)
+        return process.returncode, said
+    except subprocess.TimeoutExpired:
+        process.kill()
+    try:
+        _, said = process.communicate(timeout=5)
+    except subprocess.TimeoutExpired:  # a child of it holds the pipe
+        said = ""
+    return ENDLESS, said
+
+
+def with_word(word):
+    """Those whose command line has the word in it."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read()
+        except OSError:
+            continue
+        if word.encode() in words and int(name) != os.getpid() and state_of(int(name)) not in ("", "Z"):
+            found.append(int(name))
+    return found
+
+
+def state_of(process):
+    """Its letter in /proc; empty where there is none."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rsplit(") ", 1)[1][0]
+    except OSError:
+        return ""
+
+
+def rank_of(process):
+    """The rank that Open MPI has given it; none of launchers and of processes that are gone."""
+    try:
+        with open(f"/proc/{process}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return None
+    found = [each for each in variables if each.startswith(b"OMPI_COMM_WORLD_RANK=")]
+    return int(found[0].split(b"=")[1]) if found else None
+
+
+def left_after(word, seconds=10):
+    """Those that still live so long after, which are killed then."""
+    until = time.monotonic() + seconds
+    while (left := with_word(word)) and time.monotonic() < until:
+        time.sleep(0.05)
+    for each in left:
+        send(each, signal.SIGKILL)
+    return left
+
+
+def send(process, number):
+    """Whether it was there to get the signal."""
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def status_of(process):
+    """Of /proc: KiB of VmRSS and VmData, threads, and descriptors."""
+    with open(f"/proc/{process}/status") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    numbers = {name: int(lines[name].split()[0]) for name in ("VmRSS", "VmData", "Threads")}
+    return {**numbers, "descriptors": len(os.listdir(f"/proc/{process}/fd"))}

@@ -172,9 +172,21 @@ def bits_of(output):
     return found
 
 
+def difference_of(output, expected):
+    """What a run left otherwise than expected; empty where the bits are the same."""
+    try:
+        found = bits_of(output)
+    except ValueError as error:
+        return f"its numbers cannot be read: {error}"
+    different = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
+    if not different:
+        return ""
+    lines = [f" (lines of {name}: {len(found.get(name, []))} of {len(expected.get(name, []))})"
+             for name in different if name.endswith(".jsonl")]
+    return f"other bits than those of an undisturbed run: {', '.join(different)}{''.join(lines)}"
+
+
 def wrong_of_resuming(command, output, expected):
     """Of the same command without a disturbance; empty where it ends with the bits of an undisturbed run."""
     code, said = processes.run(command)
-    if code != 0:
-        return f"the same command then ends with {code}: {said[-300:]!r}"
-    return "" if bits_of(output) == expected else "other bits than those of an undisturbed run"
+    return f"the same command then ends with {code}: {said[-300:]!r}" if code != 0 else difference_of(output, expected)

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import tempfile
 import time
 
 ENDLESS = 999  # the exit code of what did not end
@@ -32,6 +33,22 @@ def end_of(process, seconds):
     except subprocess.TimeoutExpired:  # a child of it holds the pipe
         said = ""
     return ENDLESS, said
+
+
+def measured(command, seconds):
+    """As run(), and the most memory that it had, in KiB."""
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        process = start(command, stderr=said)
+        until = time.monotonic() + seconds
+        ended, code, used = 0, 0, None
+        while not ended:
+            if time.monotonic() > until:
+                send(process.pid, signal.SIGKILL)  # process.kill() would wait for it
+            ended, code, used = os.wait4(process.pid, os.WNOHANG)
+            time.sleep(0.005)
+        process.returncode = os.waitstatus_to_exitcode(code) if time.monotonic() < until else ENDLESS
+        said.seek(0)
+        return process.returncode, said.read(), used.ru_maxrss
 
 
 def with_word(word):

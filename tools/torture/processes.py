@@ -15,6 +15,12 @@ def run(command, environment=None, seconds=120):
     return end_of(process, seconds)
 
 
+def printed(command):
+    """The exit code and what is printed on standard output."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace", check=False)
+    return done.returncode, done.stdout
+
+
 def start(command, environment=None, **more):
     """A process without input, whose standard error is kept, each byte that is no UTF-8 replaced."""
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, **{"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **more},

@@ -76,14 +76,15 @@ def of_prompts(stand, place, name):
     return rows, [stand.temper, "batch", stand.model, rows, "--out", os.path.join(place, "answers.jsonl"), "-n", "4", "--threads", "1"]
 
 
-def of_adapter(stand, place, name):
-    def train():
-        out = os.path.join(stand.folder, "adapter_run")
-        stand.plainly(*stand.command("sft", out, 1, "--adapters", "[{name: a, rank: 2}]", *TRAIN)[1:])
-        return next(folder for folder, _, names in os.walk(out) if "adapter_config.json" in names)
+def trained_adapter(stand):
+    out = os.path.join(stand.folder, "adapter_run")
+    stand.plainly(*stand.command("sft", out, 1, "--adapters", "[{name: a, rank: 2}]", *TRAIN)[1:])
+    return next(folder for folder, _, names in os.walk(out) if "adapter_config.json" in names)
 
+
+def of_adapter(stand, place, name):
     adapter = os.path.join(place, "adapter")
-    shutil.copytree(stand.once("adapter", train), adapter)
+    shutil.copytree(stand.once("adapter", lambda: trained_adapter(stand)), adapter)
     command = stand.command("sft", os.path.join(place, "run"), 1, "--adapters", f"[{{name: a, from: {adapter}}}]", *TRAIN)
     return os.path.join(adapter, name), command
 

@@ -40,7 +40,7 @@ def torture(stand, add, chance, task):
 
 def keys_of(stand):
     """All, as adapters[].rank."""
-    code, said = processes.printed([stand.temper, "train", "--help", "all"])
+    code, _, said = processes.spoken([stand.temper, "train", "--help", "all"])
     found = re.findall(r"^  (?:--)?([a-z][\w.\[\]]*)$", said, re.MULTILINE)
     if code != 0 or len(found) < 100:
         raise RuntimeError(f"--help all ended with {code} and has {len(found)} keys")

@@ -15,10 +15,16 @@ def run(command, environment=None, seconds=120):
     return end_of(process, seconds)
 
 
-def printed(command):
-    """The exit code and what is printed on standard output."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace", check=False)
-    return done.returncode, done.stdout
+def spoken(command, seconds=120):
+    """The exit code, and what is said on standard error and on standard output."""
+    process = start(command, stdout=subprocess.PIPE)
+    try:
+        printed, said = process.communicate(timeout=seconds)
+        return process.returncode, said, printed
+    except subprocess.TimeoutExpired:
+        process.kill()
+        printed, said = process.communicate()
+        return ENDLESS, said, printed
 
 
 def start(command, environment=None, **more):

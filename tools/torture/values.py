@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Writes NaN, infinities, 1e38 and subnormal numbers into one element of a tensor of a model, of an adapter, or of a checkpoint. What
+reads it, training, evaluating, merging and answering, has to end with a sentence that names the tensor or says what is not finite, or
+has to leave and print finite numbers alone.
+
+  tools/torture/values.py TEMPER [--values 400] [--seed 1] [--jobs 1]
+"""
+
+import array
+import json
+import math
+import os
+import re
+import shutil
+import struct
+
+import inputs
+import processes
+import tables
+
+# Of a checkpoint bits are hashed: what is changed there counts as damage (damage.py).
+VALUES = {"NaN": math.nan, "infinity": math.inf, "-infinity": -math.inf, "1e38": 1e38, "-1e38": -1e38, "1e-40": 1e-40}
+SAYS = re.compile(r"nan|infinit|finite|overflow|too large", re.IGNORECASE)
+SEVERAL = ["train", "adapters", "eval", "batch", "bfloat16", "merge", "adapter"]
+
+
+def main():
+    asked = tables.arguments(__doc__, ("--values", 400, "in all"))
+    names = list(VALUES)
+    tasks = [(SEVERAL[number % len(SEVERAL)], names[number // len(SEVERAL) % len(names)]) for number in range(asked.values)]
+    tables.work("values: named, or finite in all that is left, of all", asked, tasks, torture)
+
+
+def torture(stand, add, chance, task):
+    what, name = task
+    place = stand.output("values")
+    model, adapter = os.path.join(place, "model"), os.path.join(place, "adapter")
+    shutil.copytree(stand.model, model)
+    shutil.copytree(stand.once("adapter", lambda: inputs.trained_adapter(stand)), adapter)
+    spoiled = os.path.join(*((adapter, "adapter_model.safetensors") if what in ("merge", "adapter") else (model, "model.safetensors")))
+    tensor, at = put(spoiled, VALUES[name], chance)
+    out = os.path.join(place, "out")
+    code, said, printed = processes.spoken(command_of(stand, what, model, adapter, out))
+    wrong = ""
+    if code not in (0, 2, 4) or "defect" in said:
+        wrong = "it has to be 0, 2 or 4"
+    elif code != 0 and not (SAYS.search(said) or tensor in said):
+        wrong = "neither the tensor nor what it has is named"
+    elif code == 0 and not SAYS.search(said):
+        not_finite = [path for path in files_of(out) if not is_finite(path)]
+        if not_finite or SAYS.search(printed) or (what in ("eval", "batch", "train") and name in ("NaN", "infinity", "-infinity")):
+            wrong = f"nothing is said; not finite: {not_finite} {printed[-200:]!r}"
+    add(f"{what}, {name}", not wrong, f"{tensor}[{at}]: exit code {code}: {said[-400:]!r}; {wrong}")
+
+
+def command_of(stand, what, model, adapter, out):
+    rows = os.path.join(stand.rows, "eval.jsonl")
+    of_model = ["--model.path", model]
+    train = stand.command("sft", out, 1, *of_model, "--train.steps", "3")
+    adapted = ["--adapters", f"[{{name: a, from: {adapter}}}]"]
+    return {
+        "train": train,
+        "adapters": [*train, "--adapters", "[{name: a, rank: 2}]"],
+        "adapter": [*train, *adapted],
+        "eval": [stand.temper, "eval", *of_model, "--data.eval", rows],
+        "batch": [stand.temper, "batch", model, os.path.join(stand.rows, "prompts.jsonl"), "--out", f"{out}.jsonl", "-n", "4"],
+        "merge": [stand.temper, "merge", adapter, out, "--base", model],
+        "bfloat16": [*train, "--train.z_loss", "1e-4", "--model.dtype", "bfloat16"],
+    }[what]
+
+
+def header_of(file):
+    length = struct.unpack("<Q", file.read(8))[0]
+    return json.loads(file.read(length)), 8 + length
+
+
+def put(path, value, chance):
+    """Into one element of one float32 tensor, whose name and place it gives."""
+    with open(path, "r+b") as file:
+        header, begin = header_of(file)
+        tensors = sorted(name for name, each in header.items() if name != "__metadata__" and each["dtype"] == "F32")
+        name = chance.choice(tensors)
+        first, last = header[name]["data_offsets"]
+        at = chance.randrange((last - first) // 4)
+        file.seek(begin + first + 4 * at)
+        file.write(struct.pack("<f", value))
+    return name, at
+
+
+def files_of(folder):
+    return [os.path.join(inner, name) for inner, _, names in os.walk(folder) for name in names if name.endswith(".safetensors")]
+
+
+def is_finite(path):
+    """Whether all numbers of a file of float32 and bfloat16 tensors are: of neither all bits of the exponent are set."""
+    with open(path, "rb") as file:
+        header, begin = header_of(file)
+        for name, each in header.items():
+            if name == "__metadata__" or each["dtype"] not in ("F32", "BF16"):
+                continue
+            file.seek(begin + each["data_offsets"][0])
+            content = file.read(each["data_offsets"][1] - each["data_offsets"][0])
+            halves = array.array("H", content)
+            if any(word & 0x7F80 == 0x7F80 for word in (halves[1::2] if each["dtype"] == "F32" else halves)):
+                return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -93,6 +93,24 @@ TEST(Dump, MarksWhatWasWritten) {
       << text;
 }
 
+// Nothing is left of the elements that a file had: no marks, and no keys that the new ones need.
+TEST(Dump, AListThatAFlagSetsStartsAnew) {
+  const std::string yaml = "sources: [{path: a, weight: 3, columns: [c]}, b]";
+  RunConfig run;
+  Schema schema = schema_of(run);
+  load_text(schema, yaml, "run.yaml", {"--sources", "[{path: d}]"});
+  EXPECT_EQ(run.sources, (std::vector<Source>{{"d", 1, {}}}));
+  EXPECT_TRUE(schema.was_written("sources[0].path"));
+  EXPECT_FALSE(schema.was_written("sources[0].weight"));
+  const std::string text = dump(schema);
+  EXPECT_NE(text.find("  - path: d  # written\n    weight: 1.0\n    columns: []\n"), std::string::npos)
+      << text;
+  EXPECT_EQ(error_of([&] {
+              load_text(schema, yaml, "run.yaml", {"--sources", "[{weight: 2}]"});
+            }),
+            "[command line] 'sources[0].path' is missing; expected text. file to read");
+}
+
 TEST(Help, ListsEveryKey) {
   RunConfig run;
   const std::string text = help(schema_of(run));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -90,6 +91,26 @@ TEST(AmaxSearch, PartsOfAMatrixAddUp) {
   counts.count(all.narrow(0, 2, 4).contiguous().values<float>());
   const Histogram expected = histogram_of_all(all);
   EXPECT_TRUE(std::equal(counts.counts().begin(), counts.counts().end(), expected.counts().begin()));
+}
+
+// The sums of many rows are formed some at a time, each row's where it belongs.
+TEST(AmaxSearch, EveryRowOfManyIsSearched) {
+  const int64_t rows = 2500;
+  const Tensor all = made_up(rows, 16, 3);
+  const Format& fp8 = format_named("fp8");
+  const Tensor of_rows = amax_of(all, {rows, 1}), of_all = amax_of(all, {1, 1});
+  const std::vector<double> by_row = squared_errors(fp8, all, of_rows),
+                            whole = squared_errors(fp8, all, of_all);
+  std::vector<double> sums(whole.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    const Tensor one = all.narrow(0, row, 1).contiguous();
+    const std::vector<double> own = squared_errors(fp8, one, of_rows.narrow(0, row, 1)),
+                              part = squared_errors(fp8, one, of_all);
+    const auto found = by_row.begin() + row * kNumMultipliers;
+    ASSERT_TRUE(std::equal(own.begin(), own.end(), found)) << row;
+    for (size_t k = 0; k < sums.size(); ++k) sums[k] += part[k];
+  }
+  for (size_t k = 0; k < sums.size(); ++k) EXPECT_NEAR(whole[k], sums[k], 1e-12 * sums[k]);
 }
 
 // Of stacked experts each has its own values; blocks and tiles are cut from rows.

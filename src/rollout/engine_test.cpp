@@ -3,27 +3,14 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "device/cpu_features.h"
 #include "models/adapter.h"
-#include "ops/linear/linear.h"
 #include "ops/token_log_probs/token_log_probs.h"
-#include "rollout/batch_invariant.h"
 #include "rollout/engine_test_support.h"
 #include "rollout/generator.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::rollout {
 namespace {
-
-// Kernels whose results do not depend on other tokens.
-ops::OpsConfig invariant_kernels() { return {.written = batch_invariant_fields("cpu", DType::kF32)}; }
-
-bool has_invariant_kernels() {
-  const bool has =
-      tiny_model({.ops = invariant_kernels()})->decoder.ops().at<ops::Linear>("head").batch_invariant;
-  EXPECT_EQ(has, has_cpu_feature("avx2") && has_cpu_feature("fma"));
-  return has;
-}
 
 TEST(Engine, GreedyTokensAreThoseOfOneSequence) {
   for (const char* type : kTypes)
@@ -313,30 +300,6 @@ TEST(Engine, StopStringsMayLieAcrossTokens) {
   EXPECT_EQ(found.finish, Finish::kStopString);
   EXPECT_EQ(found.text, text.substr(0, text.find(text.substr(4, 3))));
   EXPECT_EQ(found.ids.size(), text.find(text.substr(4, 3)) + 3);
-}
-
-TEST(Engine, ExpertsAreRecorded) {
-  const auto model = tiny_model({.type = "qwen3_moe"});
-  std::vector<Request> requests = mixed_requests(5);
-  for (Request& request : requests) request.record_experts = true;
-  const std::vector<Completion> found =
-      answers_of(model->decoder, requests, {.cache_tokens = 96, .page_tokens = 4, .chunk_tokens = 64});
-  for (size_t i = 0; i < requests.size(); ++i) {
-    Ids all = requests[i].prompt;
-    all.insert(all.end(), found[i].ids.begin(), found[i].ids.end() - 1);
-    const auto trace = std::make_shared<layers::RouterTrace>();
-    Tape tape(false);
-    layers::Decoder::Options options;
-    options.routers = trace;
-    model->decoder.forward(tape, layers::make_input(all, std::vector{static_cast<int32_t>(all.size())}),
-                           options);
-    std::vector<int32_t> expected;
-    for (size_t t = 0; t < all.size(); ++t)
-      for (const auto& router : trace->routers)
-        for (int64_t k = 0; k < router.ids.dim(1); ++k)
-          expected.push_back(router.ids.data<int32_t>()[static_cast<int64_t>(t) * router.ids.dim(1) + k]);
-    EXPECT_EQ(found[i].experts, expected) << i;
-  }
 }
 
 // One request whose logits are no distribution does not disturb the others.

@@ -1,6 +1,11 @@
 #pragma once
+#include <gtest/gtest.h>
+
 #include <map>
 
+#include "device/cpu_features.h"
+#include "ops/linear/linear.h"
+#include "rollout/batch_invariant.h"
 #include "rollout/engine.h"
 #include "tests/support/tiny_model.h"
 
@@ -37,6 +42,16 @@ inline std::vector<Completion> answers_of(const layers::Decoder& model, const st
   std::vector<Completion> all;
   for (auto& [id, each] : answers(engine)) all.push_back(std::move(each));
   return all;
+}
+
+// Kernels whose results do not depend on other tokens.
+inline ops::OpsConfig invariant_kernels() { return {.written = batch_invariant_fields("cpu", DType::kF32)}; }
+
+inline bool has_invariant_kernels() {
+  const bool has =
+      tiny_model({.ops = invariant_kernels()})->decoder.ops().at<ops::Linear>("head").batch_invariant;
+  EXPECT_EQ(has, has_cpu_feature("avx2") && has_cpu_feature("fma"));
+  return has;
 }
 
 inline const std::vector<const char*> kTypes{"qwen3",      "llama",        "gemma3_text", "qwen3_moe",

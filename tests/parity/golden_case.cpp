@@ -1,6 +1,7 @@
 #include "tests/parity/golden_case.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "base/files.h"
@@ -174,13 +175,25 @@ void GoldenCase::for_each_weight(
   }
 }
 
+// The gradient of a sink is a sum over all tokens in which most cancels, and what comes with dy is rounded:
+// it is measured by the gradients of the layer's queries, which come from the same scores.
+double GoldenCase::least_scale(const std::string& name, const std::string& prefix) const {
+  constexpr std::string_view kSinks = ".sinks";
+  if (!name.ends_with(kSinks)) return 0;
+  const Tensor queries = golden(prefix + name.substr(0, name.size() - kSinks.size()) + ".q_proj.weight");
+  double largest = 0;
+  for (const float value : queries.reshape({queries.numel()}).values<float>())
+    largest = std::max(largest, std::fabs(double{value}));
+  return largest;
+}
+
 void GoldenCase::expect_gradients(const models::Model& model, double tolerance,
                                   const std::string& prefix) const {
   const auto& parameters = model.decoder.parameters();
   for_each_weight(
       model, [&](size_t i) { return parameters[i].grad->grad(); },
       [&](const std::string& name, const Tensor& found) {
-        EXPECT_LE(relative_error(found, golden(prefix + name)), tolerance) << name;
+        EXPECT_LE(relative_error(found, golden(prefix + name), least_scale(name, prefix)), tolerance) << name;
       });
 }
 

@@ -53,6 +53,8 @@ class GoldenCase : public testing::TestWithParam<Case> {
   // relative_error of every gradient is at most this; names begin with `prefix`.
   void expect_gradients(const models::Model& model, double tolerance,
                         const std::string& prefix = "grad.") const;
+  // Below which a gradient's size does not lower what it is measured by.
+  double least_scale(const std::string& name, const std::string& prefix) const;
 
   std::string folder_;
   std::optional<checkpoints::SafetensorsFile> golden_;

@@ -140,7 +140,9 @@ void RankWatch::listen(double seconds) {
     if (stops_ && line->rank >= 0 && !std::exchange(line->asked, true)) line->signal(SIGUSR1);
 }
 
-void RankWatch::ask_to_stop() { stops_ = true; }
+void RankWatch::ask_to_stop() {
+  if (!std::exchange(stops_, true)) asked_at_ = waited_.seconds();
+}
 
 std::string RankWatch::describe(const Line& line) const {
   return fmt::format("rank {} (process {})", line.rank, line.process);
@@ -161,20 +163,25 @@ std::string RankWatch::missing() const {
   return join(names, "; ");
 }
 
-// One of them, for long; a machine or container that is frozen stops them all.
+// One of them, for long; somebody who means to stop the run stops all ranks.
 std::string RankWatch::stopped() {
   size_t count = 0;
   std::string found;
-  for (const auto& line : lines_) {
-    if (!is_stopped(line->process)) {
-      line->stopped.reset();
-      continue;
+  const auto is_long = [&](pid_t process, std::optional<Waited>& since) {
+    if (!is_stopped(process)) {
+      since.reset();
+      return false;
     }
-    ++count;
-    if (!line->stopped) line->stopped.emplace();
-    if (line->stopped->seconds() > deadlines_.stop) found = describe(*line) + " is stopped";
+    if (!since) since.emplace();
+    return since->seconds() > deadlines_.stop;
+  };
+  if (launcher_ > 0 && is_long(launcher_, launcher_stopped_))
+    found = fmt::format("mpirun (process {}) is stopped", launcher_);
+  for (const auto& line : lines_) {
+    if (is_long(line->process, line->stopped)) found = describe(*line) + " is stopped";
+    count += line->stopped ? 1 : 0;
   }
-  return count < lines_.size() ? found : "";
+  return lines_.empty() || count < lines_.size() ? found : "";
 }
 
 std::string RankWatch::trouble() {
@@ -186,6 +193,11 @@ std::string RankWatch::trouble() {
   if (ready_ < ranks_ && lost_at_ == 0 && ended_at_ == 0 && now > news_ + deadlines_.start)
     return fmt::format("{} ranks did not find each other within {:.0f} s: {}", ranks_, deadlines_.start,
                        missing());
+  // mpirun may wait for ever where ranks end that look for each other.
+  if (stops_ && ready_ < ranks_ && now > asked_at_ + deadlines_.early)
+    return fmt::format(
+        "ranks that had not found each other did not end within {:.0f} s of the request to stop",
+        deadlines_.early);
   return stopped();
 }
 

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ struct RankDeadlines {
   double start = 25;  // seconds without news until all ranks have found each other
   double loss = 3;    // for the launcher of MPI to end the others where a rank was lost
   double end = 60;    // from the end of the first rank to that of the last
-  double stop = 10;   // that a rank is stopped (SIGSTOP) while others are not
+  double stop = 10;   // that a rank or mpirun is stopped (SIGSTOP) while others are not
+  double early = 8;   // for ranks that have not found each other to end when they are asked to
 };
 
 // What the launcher knows of the ranks that it has started: each holds a connection (launcher_line.h) as long
@@ -28,6 +30,8 @@ class RankWatch {
   RankWatch& operator=(const RankWatch&) = delete;
 
   const std::string& name() const { return name_; }  // of the socket
+  // The process that starts the ranks, mpirun, is looked at, too.
+  void set_launcher(pid_t process) { launcher_ = process; }
   // Hears what ranks say, for so long at most.
   void listen(double seconds);
   // Each rank gets SIGUSR1 once, also one that comes later.
@@ -54,7 +58,10 @@ class RankWatch {
   std::vector<std::unique_ptr<Line>> lines_;  // of ranks that live
   int ready_ = 0;                             // ranks so far
   std::vector<char> is_ready_;
+  pid_t launcher_ = 0;  // 0: none
+  std::optional<Waited> launcher_stopped_;
   bool stops_ = false;
+  double asked_at_ = 0;  // when stops_ became true
   Waited waited_;
   double now_ = 0;                     // of waited_, when it was looked at last
   double news_ = 0;                    // when a rank came or was ready last

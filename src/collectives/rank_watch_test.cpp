@@ -32,18 +32,23 @@ class Ranks : public testing::Test {
     }
   }
 
-  pid_t start(const RankWatch& watch, int rank, const std::function<void()>& act) {
+  pid_t start_process(const std::function<void()>& act) {
     const pid_t process = ::fork();
     if (process == 0) {
-      ::setenv(kLauncherVariable, watch.name().c_str(), 1);
-      ::setenv("OMPI_COMM_WORLD_RANK", std::to_string(rank).c_str(), 1);
-      ::setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-      join_launcher();
       act();
       ::_exit(0);
     }
     processes_.push_back(process);
     return process;
+  }
+  pid_t start(const RankWatch& watch, int rank, const std::function<void()>& act) {
+    return start_process([&] {
+      ::setenv(kLauncherVariable, watch.name().c_str(), 1);
+      ::setenv("OMPI_COMM_WORLD_RANK", std::to_string(rank).c_str(), 1);
+      ::setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+      join_launcher();
+      act();
+    });
   }
 
   // The first trouble within so many seconds.
@@ -107,6 +112,34 @@ TEST_F(Ranks, ThatAreStoppedAreNamed) {
   RankWatch all(2, kSoon);
   for (const int rank : {0, 1}) start(all, rank, stop);
   EXPECT_EQ(trouble_of(all, 1), "") << "somebody has frozen them all";
+}
+
+TEST_F(Ranks, WhoseLauncherIsStoppedAreInTrouble) {
+  const pid_t launcher = start_process([] { ::raise(SIGSTOP); });
+  RankWatch watch(2, {5, 5, 5, 0.3});
+  for (const int rank : {0, 1}) start(watch, rank, be_ready);
+  watch.set_launcher(launcher);
+  EXPECT_EQ(trouble_of(watch, 3), fmt::format("mpirun (process {}) is stopped", launcher));
+  RankWatch done(2, {5, 5, 5, 0.3});
+  done.set_launcher(launcher);
+  for (const int rank : {0, 1})
+    start(done, rank, [] {
+      tell_launcher_ready();
+      tell_launcher_end();
+    });
+  EXPECT_EQ(trouble_of(done, 3), fmt::format("mpirun (process {}) is stopped", launcher));
+  EXPECT_TRUE(done.are_gone());
+}
+
+// Where mpirun has not heard that they ended.
+TEST_F(Ranks, ThatLookForEachOtherEndSoonWhenTheyAreAskedTo) {
+  RankWatch watch(2, {30, 30, 30, 30, 0.5});
+  start(watch, 0, sleep_on);
+  start(watch, 1, [] { tell_launcher_end(); });
+  EXPECT_EQ(trouble_of(watch, 0.8), "");
+  watch.ask_to_stop();
+  expect_has(trouble_of(watch, 3),
+             "ranks that had not found each other did not end within 0 s of the request");
 }
 
 TEST_F(Ranks, ThatNeverComeAreNamed) {

@@ -84,6 +84,7 @@ class Launcher {
     process_ = ::fork();
     if (process_ < 0) fail_resources("[--ranks] mpirun cannot be started: {}", std::strerror(errno));
     if (process_ == 0) become_launcher(command, watch_.name(), parent);
+    watch_.set_launcher(process_);
   }
   ~Launcher() { end_all(); }
   Launcher(const Launcher&) = delete;

@@ -89,9 +89,14 @@ ops::Preferences preferred_kernels(const RunConfig& config, const HardwareFacts&
         fmt::format("the run was on {} before and is on \"{}\" now: it resumes with the same kernels, "
                     "but results may differ in their last bits from now on",
                     device->dump(), facts.name));
-  for (const Json& choice : kernels.at("choices").as_array())
-    if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
-      before[ops::field_of(choice.at("field").as_string())] = choice.at("kernel").as_string();
+  try {
+    for (const Json& choice : kernels.at("choices").as_array())
+      if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
+        before[ops::field_of(choice.at("field").as_string())] = choice.at("kernel").as_string();
+  } catch (const Error& error) {
+    fail("[{}] {}; the file is damaged: restore it, or remove it to choose the kernels anew", files.kernels(),
+         error.what());
+  }
   return {std::move(before), "as earlier in this run"};
 }
 

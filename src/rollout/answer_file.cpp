@@ -17,7 +17,7 @@ AnswerFile::AnswerFile(std::string path) : path_(std::move(path)) {
       if (!row.is_object() || row.find(member) == nullptr)
         fail("[{}] expected an object with row, sample and key, as temper batch writes; name another --out",
              where);
-    keys_[{row.at("row").as_int(), row.at("sample").as_int()}] = row.at("key").as_string();
+    found_[{row.at("row").as_int(), row.at("sample").as_int()}] = row.at("key").as_string();
   }
   if (whole < text.size()) {
     log_info(fmt::format("[{}] the last line ends in the middle: it is computed again", path_));
@@ -27,8 +27,8 @@ AnswerFile::AnswerFile(std::string path) : path_(std::move(path)) {
 }
 
 bool AnswerFile::has(int64_t row, int64_t sample, const std::string& key) const {
-  const auto found = keys_.find({row, sample});
-  if (found == keys_.end()) return false;
+  const auto found = found_.find({row, sample});
+  if (found == found_.end()) return false;
   if (found->second != key)
     fail(
         "[{}] it has an answer to row {} by another model, of another prompt, or with other settings; name "
@@ -42,7 +42,7 @@ void AnswerFile::write(int64_t row, int64_t sample, const std::string& key, cons
   Json::Object all{{"row", row}, {"sample", sample}, {"key", key}};
   all.insert(all.end(), rest.begin(), rest.end());
   file_->write(Json(all).dump() + "\n");
-  keys_[{row, sample}] = key;
+  ++written_;
 }
 
 void AnswerFile::close() { file_->close(); }

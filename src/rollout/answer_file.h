@@ -17,15 +17,17 @@ class AnswerFile {
   // Reads what is there. An Error names a line that is no such object.
   explicit AnswerFile(std::string path);
 
-  int64_t size() const { return std::ssize(keys_); }
-  // Whether the answer is there. `key` says what it is an answer to; an Error where the file has another one.
+  int64_t size() const { return std::ssize(found_) + written_; }
+  // Whether the answer was there when the file was opened. `key` says what it is an answer to; an Error where
+  // the file has another one.
   bool has(int64_t row, int64_t sample, const std::string& key) const;
   void write(int64_t row, int64_t sample, const std::string& key, const Json::Object& rest);
   void close();  // all is on the disk
 
  private:
   std::string path_;
-  std::map<std::pair<int64_t, int64_t>, std::string> keys_;
+  std::map<std::pair<int64_t, int64_t>, std::string> found_;  // keys by row and sample
+  int64_t written_ = 0;  // of these nothing is kept: a job may write millions
   std::unique_ptr<FileWriter> file_;
 };
 

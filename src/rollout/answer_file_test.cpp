@@ -14,6 +14,7 @@ TEST(AnswerFile, ContinuesBehindATornLine) {
     AnswerFile file(path);
     file.write(0, 0, "a", {{"text", "x"}});
     file.write(0, 1, "a", {{"text", "y"}});
+    EXPECT_EQ(file.size(), 2);
   }
   const std::string whole = read_file(path);
   for (size_t size = whole.size(); size > whole.find('\n') + 1; --size) {
@@ -22,6 +23,7 @@ TEST(AnswerFile, ContinuesBehindATornLine) {
     EXPECT_TRUE(file.has(0, 0, "a"));
     EXPECT_EQ(file.has(0, 1, "a"), size == whole.size()) << size;
     if (!file.has(0, 1, "a")) file.write(0, 1, "a", {{"text", "y"}});
+    EXPECT_EQ(file.size(), 2);
     EXPECT_EQ(read_file(path), whole);
   }
 }

@@ -188,6 +188,10 @@ TEST_F(Cli, ARunThatGoesOnElsewhereIsTold) {
   EXPECT_NE(moved.err.find("the run was on \"another processor\" before and is on "), std::string::npos)
       << moved.err;
   EXPECT_NE(moved.err.find(told), std::string::npos) << moved.err;
+  kernels.set("choices", Json::Array{Json(7)});
+  write_file(out + "/kernels.json", kernels.dump());
+  expect_refused("train " + yaml() + " --train.steps 4 --output " + out, 2,
+                 "elsewhere/kernels.json] key 'modules' is missing from a number; the file is damaged");
 }
 
 TEST_F(Cli, OverridesAreReadAndStored) {

@@ -65,25 +65,35 @@ def measured(command, seconds):
 
 def with_word(word):
     """Those whose command line has the word in it."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                words = file.read()
-        except OSError:
-            continue
-        if word.encode() in words and int(name) != os.getpid() and state_of(int(name)) not in ("", "Z"):
-            found.append(int(name))
-    return found
+    return [each for each in map(int, filter(str.isdigit, os.listdir("/proc")))
+            if word in words_of(each) and each != os.getpid() and state_of(each) not in ("", "Z")]
+
+
+def words_of(process):
+    """Its command line; empty where there is none."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            return file.read().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def stat_of(process):
+    """Its letter and its parent in /proc; empty and 0 where there is none."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            state, parent = file.read().rsplit(") ", 1)[1].split()[:2]
+            return state, int(parent)
+    except (OSError, IndexError):
+        return "", 0
 
 
 def state_of(process):
-    """Its letter in /proc; empty where there is none."""
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rsplit(") ", 1)[1][0]
-    except OSError:
-        return ""
+    return stat_of(process)[0]
+
+
+def parent_of(process):
+    return stat_of(process)[1]
 
 
 def rank_of(process):

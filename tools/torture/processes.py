@@ -96,6 +96,19 @@ def parent_of(process):
     return stat_of(process)[1]
 
 
+def descendants_of(process):
+    """Its children, theirs, and so on."""
+    children = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        children.setdefault(parent_of(int(name)), []).append(int(name))
+    found, to_see = [], [process]
+    while to_see:
+        inner = children.get(to_see.pop(), [])
+        found += inner
+        to_see += inner
+    return sorted(found)
+
+
 def rank_of(process):
     """The rank that Open MPI has given it; none of launchers and of processes that are gone."""
     try:

@@ -99,7 +99,7 @@ def killed(stand, add, chance, ranks):
     command = command_of(stand, out, ranks)
     process, begin = processes.start(command), time.monotonic()
     time.sleep(chance.uniform(0, longest))
-    of_run = descendants_of(process.pid)
+    of_run = processes.descendants_of(process.pid)
     whom = chance.choice(["run", "any", "program"])
     programs = [each for each in of_run if "judge.py" in processes.words_of(each)]
     victim = chance.choice(programs) if whom == "program" and programs else process.pid if whom == "run" else chance.choice(
@@ -126,18 +126,6 @@ def gone(process, seconds=10):
         return True
     processes.send(process, signal.SIGKILL)
     return False
-
-
-def descendants_of(process):
-    children = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        children.setdefault(processes.parent_of(int(name)), []).append(int(name))
-    found, to_see = [], [process]
-    while to_see:
-        inner = children.get(to_see.pop(), [])
-        found += inner
-        to_see += inner
-    return sorted(found)
 
 
 def failing(stand, add, chance, way):

@@ -6,16 +6,14 @@ has to leave and print finite numbers alone.
   tools/torture/values.py TEMPER [--values 400] [--seed 1] [--jobs 1]
 """
 
-import array
-import json
 import math
 import os
 import re
 import shutil
-import struct
 
 import inputs
 import processes
+import safetensors
 import tables
 
 # Of a checkpoint bits are hashed: what is changed there counts as damage (damage.py).
@@ -38,7 +36,7 @@ def torture(stand, add, chance, task):
     shutil.copytree(stand.model, model)
     shutil.copytree(stand.once("adapter", lambda: inputs.trained_adapter(stand)), adapter)
     spoiled = os.path.join(*((adapter, "adapter_model.safetensors") if what in ("merge", "adapter") else (model, "model.safetensors")))
-    tensor, at = put(spoiled, VALUES[name], chance)
+    tensor, at = safetensors.put(spoiled, VALUES[name], chance)
     out = os.path.join(place, "out")
     code, said, printed = processes.spoken(command_of(stand, what, model, adapter, out))
     wrong = ""
@@ -47,7 +45,7 @@ def torture(stand, add, chance, task):
     elif code != 0 and not (SAYS.search(said) or tensor in said):
         wrong = "neither the tensor nor what it has is named"
     elif code == 0 and not SAYS.search(said):
-        not_finite = [path for path in files_of(out) if not is_finite(path)]
+        not_finite = [path for path in safetensors.files_of(out) if not safetensors.is_finite(path)]
         if not_finite or SAYS.search(printed) or (what in ("eval", "batch", "train") and name in ("NaN", "infinity", "-infinity")):
             wrong = f"nothing is said; not finite: {not_finite} {printed[-200:]!r}"
     add(f"{what}, {name}", not wrong, f"{tensor}[{at}]: exit code {code}: {said[-400:]!r}; {wrong}")
@@ -67,43 +65,6 @@ def command_of(stand, what, model, adapter, out):
         "merge": [stand.temper, "merge", adapter, out, "--base", model],
         "bfloat16": [*train, "--train.z_loss", "1e-4", "--model.dtype", "bfloat16"],
     }[what]
-
-
-def header_of(file):
-    length = struct.unpack("<Q", file.read(8))[0]
-    return json.loads(file.read(length)), 8 + length
-
-
-def put(path, value, chance):
-    """Into one element of one float32 tensor, whose name and place it gives."""
-    with open(path, "r+b") as file:
-        header, begin = header_of(file)
-        tensors = sorted(name for name, each in header.items() if name != "__metadata__" and each["dtype"] == "F32")
-        name = chance.choice(tensors)
-        first, last = header[name]["data_offsets"]
-        at = chance.randrange((last - first) // 4)
-        file.seek(begin + first + 4 * at)
-        file.write(struct.pack("<f", value))
-    return name, at
-
-
-def files_of(folder):
-    return [os.path.join(inner, name) for inner, _, names in os.walk(folder) for name in names if name.endswith(".safetensors")]
-
-
-def is_finite(path):
-    """Whether all numbers of a file of float32 and bfloat16 tensors are: of neither all bits of the exponent are set."""
-    with open(path, "rb") as file:
-        header, begin = header_of(file)
-        for name, each in header.items():
-            if name == "__metadata__" or each["dtype"] not in ("F32", "BF16"):
-                continue
-            file.seek(begin + each["data_offsets"][0])
-            content = file.read(each["data_offsets"][1] - each["data_offsets"][0])
-            halves = array.array("H", content)
-            if any(word & 0x7F80 == 0x7F80 for word in (halves[1::2] if each["dtype"] == "F32" else halves)):
-                return False
-    return True
 
 
 if __name__ == "__main__":

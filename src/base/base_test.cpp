@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <chrono>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <csignal>
@@ -134,6 +135,19 @@ TEST(Files, APipeIsNotMapped) {
   const TemporaryDirectory folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THROW(MappedFile(folder / "pipe"), Error);
+}
+
+TEST(Files, APipeThatNobodyReadsFromIsNotWaitedFor) {
+  const TemporaryDirectory folder;
+  const std::string path = folder / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THROW(FileWriter{path}, Error);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  FileWriter(path).write("a line");
+  std::array<char, 16> text{};
+  EXPECT_EQ(::read(reader, text.data(), text.size()), 6);
+  ::close(reader);
 }
 
 TEST(Files, AMappedFileThatIsWrittenToIsAnError) {

@@ -171,8 +171,10 @@ void write_file(const std::string& path, std::string_view data) {
 void sync_directory(const std::string& path) { sync_path(path, O_RDONLY | O_DIRECTORY); }
 
 FileWriter::FileWriter(const std::string& path, bool append) : path_(path) {
-  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0644);
+  const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC);
+  file_ = ::open(path.c_str(), flags | O_NONBLOCK, 0644);
   if (file_ < 0) fail_system("create", path, errno);
+  ::fcntl(file_, F_SETFL, flags & O_APPEND);  // whoever reads from a pipe is waited for
 }
 
 FileWriter::~FileWriter() {
@@ -188,6 +190,10 @@ void FileWriter::write(const void* data, size_t size) {
     bytes += put;
     size -= static_cast<size_t>(put);
   }
+}
+
+void FileWriter::sync() {
+  if (file_ >= 0 && ::fsync(file_) != 0 && errno != EINVAL) fail_system("sync", path_, errno);  // as close()
 }
 
 void FileWriter::close() {

@@ -35,8 +35,9 @@ std::string read_stream(const std::string& path, int64_t most = kLongestText);
 void write_file(const std::string& path, std::string_view data);
 void sync_directory(const std::string& path);
 
-// A file written front to back; close() syncs it to the device. Not closed means not finished: the
-// destructor leaves an incomplete file behind, for the caller's temporary folder to sweep away.
+// A file written front to back; close() syncs it to the device. A pipe that nobody reads from is an Error,
+// not waited for. Not closed means not finished: the destructor leaves an incomplete file behind, for the
+// caller's temporary folder to sweep away.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path, bool append = false);
@@ -45,6 +46,7 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
   void write(const void* data, size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
+  void sync();  // to the device, what is written so far
   void close();
 
  private:

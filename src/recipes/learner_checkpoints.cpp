@@ -194,6 +194,9 @@ void Learner::commit_save() {
   if (!prepared_) return;
   Save save = std::move(*prepared_);
   prepared_.reset();
+  // A run that resumes from it, after a power cut, too, has the numbers of all updates before.
+  collectives::at_root(ranks(), "numbers before the checkpoint",
+                       [&](const collectives::Root& root) { metrics_.get(root).sync(); });
   save.files.commit(ranks());
   saved_step_ = save.step;
   kept_step_ = save.best_step;

@@ -73,6 +73,8 @@ void MetricsWriter::write(int64_t step, const Json::Object& values) {
   file_->write(Json(std::move(line)).dump() + "\n");
 }
 
+void MetricsWriter::sync() { file_->sync(); }
+
 void MetricsWriter::close() { file_->close(); }
 
 }  // namespace temper::reports

@@ -19,7 +19,8 @@ class MetricsWriter {
 
   // Numbers that are not finite become null: JSON has none.
   void write(int64_t step, const Json::Object& values);
-  void close();  // syncs the file to the device
+  void sync();   // to the device, what is written so far
+  void close();  // syncs the file, too
 
  private:
   std::unique_ptr<FileWriter> file_;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -88,6 +89,12 @@ int evaluate(const std::vector<std::string>& arguments) {
   for (const recipes::Evaluation& each : all)
     print_line("{:<{}}  {:>10}  {:>9.6f}  {:>10.6g}", each.name, width, each.target_tokens, each.loss,
                each.perplexity());
+  for (const recipes::Evaluation& each : all)
+    if (!std::isfinite(each.loss))
+      log_warning(
+          fmt::format("[{}] the loss is not finite: weights of the model are not, or results of its "
+                      "layers are too large for their precision",
+                      each.name));
   return 0;
 }
 

@@ -11,7 +11,7 @@
 # make bench-check  the demo's step compared with the processor's peak; fails below half of it
 # make isa    the tests of ops, backends and training as older processors run them (SHORT=1: as CI does)
 # make nightly  the proofs that are too slow for every change; CONTRIBUTING.md lists them
-# make torture  kills, signals, failing calls and limits at random places of runs of every recipe, with a table: SCALE=N tries N times as many
+# make torture  kills, power cuts, damage, failing calls, hostile inputs and more (tools/torture), with a table: SCALE=N tries N times as many
 SHELL := /bin/bash
 PRESET ?= release
 BUILD := build/$(PRESET)

@@ -26,9 +26,12 @@ struct Held {
 uint64_t hash_of(const Tensor& row, int64_t update) {
   const int64_t count = std::min(row.numel(), kMostElements);
   if (count == 0) return 0;
-  const int64_t windows = (row.numel() + count - 1) / count;
-  const Tensor seen = row.narrow(0, std::min(update % windows * count, row.numel() - count), count)
-                          .on({}, MemoryTag::kWorkspace);
+  // By a hash: updates that are compared lie at even distances, which may share a factor with the windows.
+  const auto windows = static_cast<uint64_t>((row.numel() + count - 1) / count);
+  const auto window =
+      static_cast<int64_t>(hash64({reinterpret_cast<const char*>(&update), sizeof update}) % windows);
+  const Tensor seen =
+      row.narrow(0, std::min(window * count, row.numel() - count), count).on({}, MemoryTag::kWorkspace);
   return hash64({static_cast<const char*>(seen.raw()), static_cast<size_t>(seen.bytes())});
 }
 

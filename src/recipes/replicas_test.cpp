@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "base/error.h"
@@ -76,6 +77,28 @@ TEST(Replicas, ThatPartWaysAreNamedOnAllRanks) {
     EXPECT_NE(error.find("ranks 2 and 3 hold other bits of 'kv'"), std::string::npos) << error;
   for (const std::string& error : errors_of({.tensor = 4}, 3, 1))
     EXPECT_EQ(error, "") << "nobody else has it";
+}
+
+// Compared after every tenth update, as before checkpoints.
+TEST(Replicas, ThatPartWaysAnywhereInALargeTensorAreFound) {
+  constexpr int64_t kWide = 1 << 17;  // of which a part is compared each time
+  WeightTable weights;
+  weights.add({.name = "wide", .shape = {2, kWide}, .axes = {"hidden", "wide"}, .sources = {{"wide", 2}}});
+  for (const int64_t element : {int64_t{0}, kWide / 2 + 1, kWide + 1, 2 * kWide - 1}) {
+    std::atomic<int> found = 0;
+    collectives::launch("threads", {.ranks = 2}, [&](collectives::Group& group) {
+      const Layout layout(weights, {.replicate = 2}, group.rank());
+      const Tensor own = Tensor::zeros({2, kWide}, DType::kF32, MemoryTag::kWorkspace);
+      if (group.rank() == 1) own.data<float>()[element] = 1;
+      for (int64_t update = 10; update <= 400; update += 10) try {
+          check_replicas(group, {{"wide", own, &layout[0]}}, update);
+        } catch (const Error&) {
+          ++found;
+        }
+    });
+    EXPECT_GT(found, 0) << element;
+    EXPECT_LT(found, 2 * 40) << "all of it was compared each time";
+  }
 }
 
 }  // namespace

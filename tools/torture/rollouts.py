@@ -78,7 +78,7 @@ def command_of(stand, out, ranks, *more):
             return file.write(JUDGE)
 
     stand.once("judge", write)
-    rewards = f"[{{type: program, command: [{sys.executable}, {path}, {out}.ways], processes: 2, timeout: 2}}]"
+    rewards = f"[{{type: program, command: [{sys.executable}, {path}, {out}.ways], processes: 2, timeout: 8}}]"
     return stand.command("grpo", out, ranks, "--grpo.rewards", rewards, *SLEEPS, *(TENSOR if ranks > 1 else []), *more)
 
 
@@ -101,7 +101,7 @@ def killed(stand, add, chance, ranks):
     time.sleep(chance.uniform(0, longest))
     of_run = processes.descendants_of(process.pid)
     whom = chance.choice(["run", "any", "program"])
-    programs = [each for each in of_run if "judge.py" in processes.words_of(each)]
+    programs = [each for each in of_run if "judge.py" in (words := processes.words_of(each)) and "--output" not in words]
     victim = chance.choice(programs) if whom == "program" and programs else process.pid if whom == "run" else chance.choice(
         of_run or [process.pid])
     number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]) if victim != process.pid else signal.SIGKILL

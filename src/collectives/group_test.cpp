@@ -84,6 +84,22 @@ TEST(Threads, SumInTheOrderOfRanks) {
   }
 }
 
+// Long tensors are summed piece by piece.
+TEST(Threads, EveryElementOfManyIsSummed) {
+  constexpr int64_t kCount = 6000;
+  std::mutex mutex;
+  launch("threads", {.ranks = 2}, [&](Group& group) {
+    const Tensor values = Tensor::empty({kCount}, DType::kF32, MemoryTag::kWorkspace);
+    for (int64_t i = 0; i < kCount; ++i) values.data<float>()[i] = static_cast<float>(i << group.rank());
+    const Tensor part = group.reduce_scatter("part", values);
+    group.all_reduce("values", values);
+    const std::lock_guard lock(mutex);
+    for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(values.data<float>()[i], static_cast<float>(3 * i));
+    for (int64_t i = 0; i < part.numel(); ++i)
+      ASSERT_EQ(part.data<float>()[i], static_cast<float>(3 * (group.rank() * part.numel() + i)));
+  });
+}
+
 TEST(Threads, NarrowNumbersAreRoundedOnce) {
   std::mutex mutex;
   launch("threads", {.ranks = 4}, [&](Group& group) {

@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 #include <mutex>
 
 #include "collectives/launch.h"
 #include "models/adapter.h"
 #include "recipes/mesh_groups.h"
+#include "recipes/whole_elements_test_support.h"
 #include "tests/support/answer_rows.h"
 #include "tests/support/tiny_model.h"
 #include "training/adapter_trainer.h"
@@ -47,9 +47,7 @@ std::vector<PackedRow> all_rows() {
   return rows;
 }
 
-// What a run comes to, element by element of whole tensors, and values by row.
-using Elements = std::map<std::string, std::vector<float>>;
-
+// What a run comes to, and values by row.
 struct Found {
   std::vector<double> losses, norms;
   std::vector<std::vector<PlacedTensor>> tensors;  // of each update: gradients, then weights
@@ -108,10 +106,8 @@ struct Critics {
                                                   .wait();
       found.losses.push_back(result.loss);
       found.norms.push_back(result.grad_norm);
-      for (const std::vector<PlacedTensor>& some : {optimizer->summed_gradients(), trained().placed()}) {
-        found.tensors.push_back(some);
-        for (PlacedTensor& tensor : found.tensors.back()) tensor.own = tensor.own.to(DType::kF32).clone();
-      }
+      for (const std::vector<PlacedTensor>& some : {optimizer->summed_gradients(), trained().placed()})
+        found.tensors.push_back(copies_of(some));
     }
     return found;
   }
@@ -126,37 +122,17 @@ struct Critics {
 
 struct Expected {
   Found found;
-  std::vector<Elements> tensors;
+  std::vector<WholeElements> tensors;
 };
 
 Expected of_one_rank(Trained what) {
   Expected all;
   Critics one(collectives::alone(), {}, what, 0);
   all.found = one.learn();
-  for (const std::vector<PlacedTensor>& update : all.found.tensors) {
-    Elements& elements = all.tensors.emplace_back();
-    for (const PlacedTensor& tensor : update) {
-      const auto values = tensor.own.contiguous().values<float>();
-      elements[tensor.name] = {values.begin(), values.end()};
-    }
-  }
+  for (const std::vector<PlacedTensor>& update : all.found.tensors)
+    all.tensors.push_back(elements_of(update));
   all.found.tensors.clear();
   return all;
-}
-
-// Of what this rank holds; relative to the largest of a tensor.
-void expect_same(const std::vector<PlacedTensor>& found, const Elements& expected, int update) {
-  for (const PlacedTensor& tensor : found) {
-    const std::vector<float>& whole = expected.at(tensor.name);
-    double largest = 1e-3, worst = 0;
-    for (const float value : whole) largest = std::max(largest, std::abs(static_cast<double>(value)));
-    const Tensor own = tensor.own.contiguous();
-    for (const Slice& run : tensor.placement->runs(tensor.placement->part()))
-      for (int64_t e = 0; e < run.count; ++e)
-        worst = std::max(worst, std::abs(static_cast<double>(own.data<float>()[run.own + e]) -
-                                         static_cast<double>(whole.at(static_cast<size_t>(run.whole + e)))));
-    EXPECT_LT(worst, kTolerance * largest) << tensor.name << " " << update;
-  }
 }
 
 void expect_course(const Found& found, const Expected& expected, const Group& data) {
@@ -164,8 +140,9 @@ void expect_course(const Found& found, const Expected& expected, const Group& da
   for (size_t i = 0; i < kUpdates; ++i) {
     EXPECT_NEAR(found.losses[i], expected.found.losses[i], kTolerance * expected.found.losses[i]) << i;
     EXPECT_NEAR(found.norms[i], expected.found.norms[i], kTolerance * expected.found.norms[i]) << i;
-    expect_same(found.tensors[2 * i], expected.tensors[2 * i], static_cast<int>(i));
-    expect_same(found.tensors[2 * i + 1], expected.tensors[2 * i + 1], static_cast<int>(i));
+    SCOPED_TRACE(i);
+    expect_elements(found.tensors[2 * i], expected.tensors[2 * i], kTolerance);
+    expect_elements(found.tensors[2 * i + 1], expected.tensors[2 * i + 1], kTolerance);
     // The rank's rows follow one another among those of all.
     const std::vector<float>& before = found.values[i].before;
     size_t first = 0;

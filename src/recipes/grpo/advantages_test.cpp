@@ -164,6 +164,29 @@ TEST(GrpoAdvantages, WhatIsNotLearntIsInNoMeanOfTokens) {
       }
 }
 
+// Each rank has every other group: an answer is compared with those to its own prompt all the same.
+TEST(GrpoAdvantages, AnswersToAPromptStayTogetherBetweenRanks) {
+  GrpoKeys keys;
+  keys.loss = "rloo";
+  keys.beta = 0;
+  keys.group_size = 2;
+  const auto of_rank = [](int rank, int ranks) {
+    std::vector<SampledAnswer> samples;
+    for (int64_t group = rank; group < 4; group += ranks)
+      for (int64_t number = 0; number < 2; ++number)
+        samples.push_back(judged_answer(group, number, static_cast<double>(group * group + number), 0));
+    return samples;
+  };
+  std::vector<SampledAnswer> one = of_rank(0, 1);
+  set_advantages_of_answers(keys, collectives::alone(), one, kEvery);
+  for (const SampledAnswer& sample : one) EXPECT_EQ(sample.advantage, sample.number == 0 ? -1 : 1);
+  collectives::launch("threads", {.ranks = 2}, [&](collectives::Group& ranks) {
+    std::vector<SampledAnswer> own = of_rank(ranks.rank(), 2);
+    set_advantages_of_answers(keys, ranks, own, kEvery);
+    for (const SampledAnswer& sample : own) EXPECT_EQ(sample.advantage, sample.number == 0 ? -1 : 1);
+  });
+}
+
 TEST(GrpoAdvantages, RanksGetWhatOneRankWould) {
   const GrpoKeys keys = ppo_keys(1, 0.95);
   std::vector<SampledAnswer> one = judged_answers(0);

@@ -1,6 +1,7 @@
 #include "training/awq_clip.h"
 
 #include <map>
+#include <tuple>
 
 #include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
@@ -139,6 +140,39 @@ TEST(AwqClip, Nvfp4TakesTheScaleOfTheWholeByOutputs) {
     others += *each.amax.data<float>() == *amax.data<float>() ? 0 : 1;
   }
   EXPECT_GT(others, 0);
+}
+
+// No output says what a smaller amax would lose: it stays the largest magnitude of the expert's weights.
+TEST(AwqClip, ExpertsWithoutTokensKeepTheirAmax) {
+  for (const auto& [weights, inputs, method] :
+       {std::tuple{kInt4, QuantizerKind{}, CalibrationMethod::kAwqFull},
+        {kNvfp4, kNvfp4, CalibrationMethod::kAwqClip}}) {
+    SCOPED_TRACE(weights.format);
+    const auto model = tiny_model(
+        {.type = "qwen3_moe", .quantize = {"", {{"layers.*.mlp.experts.*", weights, inputs}}, true, method}});
+    // Equal logits: all tokens take the first two experts.
+    for (const char* gate : {"layers.0.mlp.gate.weight", "layers.1.mlp.gate.weight"})
+      model->decoder.parameters().at(gate).value.fill_zero();
+    calibrate(model->decoder, kScaledRows, {.method = method});
+    int64_t smaller = 0;
+    for (const Quantizer& each : model->decoder.quantizers().all()) {
+      if (each.planned.of_input) continue;
+      const int64_t rows = each.planned.values[1];
+      const Tensor all = model->decoder.parameters().value(each.planned.weight);
+      for (int64_t e = 0; e < each.planned.experts; ++e) {
+        const Tensor own = each.amax.narrow(0, e, 1);
+        const std::vector<float> found = all_floats(own),
+                                 largest = all_floats(quant::amax_of(
+                                     all.narrow(0, e * rows, rows).contiguous(), {own.dim(1), own.dim(2)}));
+        if (e >= 2) {
+          EXPECT_EQ(found, largest) << each.planned.name << " " << e;
+        } else {
+          smaller += found == largest ? 0 : 1;
+        }
+      }
+    }
+    EXPECT_GT(smaller, 2);
+  }
 }
 
 TEST(AwqClip, NeedsToSeeInputs) {

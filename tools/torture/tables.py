@@ -5,6 +5,7 @@ import inspect
 import multiprocessing
 import multiprocessing.connection
 import random
+import signal
 import sys
 import traceback
 
@@ -63,7 +64,14 @@ def work(title, asked, tasks, torture, **kinds):
             worker.start()
             said.close()  # of the worker alone now: its end is heard
             workers[heard] = worker
-        _hear(workers, table)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            _hear(workers, table)
+        except KeyboardInterrupt:  # the table says what is known so far
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            print("ended before all was tried", flush=True)
+            for worker in workers.values():
+                worker.terminate()
     sys.exit(table.end())
 
 

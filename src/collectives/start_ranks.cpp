@@ -84,6 +84,7 @@ class Launcher {
     process_ = ::fork();
     if (process_ < 0) fail_resources("[--ranks] mpirun cannot be started: {}", std::strerror(errno));
     if (process_ == 0) become_launcher(command, watch_.name(), parent);
+    ::setpgid(process_, process_);  // as it does itself, unless it is stopped before
     watch_.set_launcher(process_);
   }
   ~Launcher() { end_all(); }
@@ -133,6 +134,7 @@ class Launcher {
     }
     if (process_ > 0) {
       ::kill(-process_, SIGKILL);
+      ::kill(process_, SIGKILL);
       ::waitpid(process_, nullptr, 0);
       process_ = -1;
     }

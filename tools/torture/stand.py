@@ -54,6 +54,13 @@ class Stand:
         self.goes = folder is None
         self.runs = os.path.join(self.folder, "runs")
         self.rows = os.path.join(self.folder, "rows")
+        try:
+            self.make()
+        except BaseException:  # an interruption, too
+            self.__exit__()
+            raise
+
+    def make(self):
         subprocess.run([sys.executable, os.path.join(ROOT, "examples/addition/prepare.py"), self.rows], check=True,
                        stdout=subprocess.DEVNULL)
         self.model = os.path.join(self.folder, "model")

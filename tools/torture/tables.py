@@ -53,6 +53,7 @@ def work(title, asked, tasks, torture, **kinds):
     Tasks have chances of their own, so that neither the number of jobs nor their order changes what is tried. `tasks` may be a
     function of the stand; `kinds` goes to the stand."""
     table = Table(title)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the stand's folder goes then, too
     with stand.Stand(asked.temper, **kinds) as all_of:
         listed = list(tasks(all_of) if inspect.isfunction(tasks) else tasks)
         next_task = multiprocessing.Value("l", 0)
@@ -64,15 +65,19 @@ def work(title, asked, tasks, torture, **kinds):
             worker.start()
             said.close()  # of the worker alone now: its end is heard
             workers[heard] = worker
+        interrupted = False
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             _hear(workers, table)
         except KeyboardInterrupt:  # the table says what is known so far
+            interrupted = True
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             print("ended before all was tried", flush=True)
-            for worker in workers.values():
+        finally:
+            for worker in workers.values():  # none, unless this was interrupted
                 worker.terminate()
-    sys.exit(table.end())
+                worker.join()
+    sys.exit(table.end() or int(interrupted))
 
 
 def _hear(workers, table):
@@ -88,6 +93,8 @@ def _hear(workers, table):
 
 
 def _worker(own, seed, tasks, torture, next_task, said):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
     def add(row, right, wrong=""):
         said.send((row, bool(right), wrong))
 

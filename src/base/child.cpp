@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 #include "base/child_guard.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/waited.h"
 
 namespace temper {
 namespace {
@@ -55,6 +57,7 @@ class Pipe {
   std::array<int, 2> ends_{-1, -1};
 };
 
+constexpr double kSecondsToStart = 30;
 constexpr double kSecondsToStop = 10;  // more than a guard takes
 
 struct Plan {
@@ -98,8 +101,12 @@ int wait_for(pid_t process) {
   return status;
 }
 
-// What the child says of its failure; 0 when the program runs, as that closes the pipe.
+// What the child says of its failure; 0 when the program runs, as that closes the pipe. A child that is
+// stopped before says nothing.
 int failure_of(int reading) {
+  Waited waited;
+  for (pollfd said{reading, POLLIN, 0}; ::poll(&said, 1, 100) <= 0;)
+    if (waited.seconds() > kSecondsToStart) return ETIME;
   int error = 0;
   ssize_t size = 0;
   do size = ::read(reading, &error, sizeof error);
@@ -122,6 +129,7 @@ Child::Child(const std::vector<std::string>& words) {
   if (process_ < 0) fail_resources("'{}' cannot be started: {}", words[0], std::strerror(errno));
   failure.close(1);
   if (const int error = failure_of(failure.reading()); error != 0) {
+    ::kill(process_, SIGKILL);
     wait_for(process_);
     fail_resources("'{}' cannot be started: {}", words[0], std::strerror(error));
   }

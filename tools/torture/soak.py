@@ -58,10 +58,10 @@ def compare(add, row, before, after):
     print(f"{row}: {before}, then {after}", flush=True)
 
 
-def look(most, process):
-    """Keeps the most of each number: a file is open now and then."""
-    found = processes.status_of(process.pid)
-    most.update({name: max(most.get(name, 0), value) for name, value in found.items()})
+def look(kept, process):
+    """Keeps the most memory, and the fewest descriptors and threads: some are there now and then."""
+    for name, value in processes.status_of(process.pid).items():
+        kept[name] = (max if name.startswith("Vm") else min)(kept.get(name, value), value)
 
 
 def watch(add, row, process, done, count):

@@ -1,5 +1,7 @@
 // What the updates of a rollout of recipe grpo learn from.
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "tests/cli/grpo_fixture.h"
 
@@ -26,6 +28,48 @@ TEST_F(GrpoUpdates, SeveralUpdatesShareARollout) {
     expect_has(console.substr(at, console.find('\n', at) - at),
                fmt::format("reward {:.4g}", number(metrics(out)[begins - 1], "reward")));
   }
+}
+
+// A version is how many updates the weights have had, of which a rollout may serve several.
+TEST_F(GrpoUpdates, VersionsCountUpdatesNotRollouts) {
+  const std::string keys = "  updates_per_rollout: 2\n  epochs: 2\n  loss: dapo\n";
+  const std::pair<const char*, const char*> ways[] = {{"", ""},
+                                                      {"adapters: [{name: a, rank: 4}]\n", "/adapters/a"}};
+  for (const auto& [more, folder_of] : ways) {
+    const std::string name = *more == 0 ? "versions" : "versions_adapter",
+                      out = trained(configuration(name, keys, more), name, " --train.steps 9") + folder_of;
+    int answers = 0;
+    for (const Json& line : rollouts(out + "/rollouts.jsonl")) {
+      if (line.find("passages") == nullptr) continue;  // scores
+      ++answers;
+      for (const Json& version : line.at("passages").as_array().at(0).at("versions").as_array())
+        EXPECT_EQ(version.as_int(), 4 * line.at("rollout").as_int()) << name;
+    }
+    EXPECT_EQ(answers, 3 * 16) << name;
+  }
+}
+
+// The same prompts are answered otherwise in each rollout, also by weights that hardly change.
+TEST_F(GrpoUpdates, EachRolloutHasSeedsOfItsOwn) {
+  std::string rows;
+  for (int i = 0; i < 8; ++i)
+    rows += R"({"prompt": [{"role": "user", "content": "7?"}], "answer": "7"})"
+            "\n";
+  write_file(folder() + "/one_prompt.jsonl", rows);
+  const std::string out =
+      trained(configuration("seeds", ""), "seeds",
+              " --data.train [" + folder() + "/one_prompt.jsonl] --train.steps 3 --train.optimizer.lr 1e-12");
+  std::map<std::pair<int64_t, int64_t>, std::set<std::string>> answers;  // by group and number
+  int64_t count = 0;
+  for (const Json& line : rollouts(out + "/rollouts.jsonl")) {
+    answers[{line.at("group").as_int(), line.at("sample").as_int()}].insert(
+        line.at("passages").as_array().at(0).at("ids").dump());
+    ++count;
+  }
+  ASSERT_EQ(count, 3 * 16);
+  ASSERT_EQ(answers.size(), 16u);
+  for (const auto& [place, texts] : answers)
+    EXPECT_GT(texts.size(), 1u) << place.first << " " << place.second;
 }
 
 // Few answers end by themselves, and an update may have none.

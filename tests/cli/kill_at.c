@@ -2,7 +2,8 @@
  * KILL_CALL (open, write, fsync or rename) whose file's name contains KILL_FILE, before that call or, with KILL_AFTER
  * set, behind it. With WAIT_FILE set it waits there instead, until that file has WAIT_LINES lines, and kills where it has
  * not after a minute. With KILL_SIGNAL set it gets that signal once, and goes on. With KILL_RANK set, of several ranks only that one. With FAIL_WITH set that call fails with this errno
- * instead. With FREE_BYTES set, file systems say that they have so much room. Built by tests; loaded by
+ * instead. With FREE_BYTES set, file systems say that they have so much room. With CALLS_FILE set, every call of these
+ * four whose file's name contains CALLS_OF is a line there, "fsync /path", in their order. Built by tests; loaded by
  * LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,8 +17,18 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+static void note(const char* call, const char* file) {
+  const char *calls = getenv("CALLS_FILE"), *part = getenv("CALLS_OF");
+  if (calls == NULL || part == NULL || strstr(file, part) == NULL) return;
+  FILE* to = fopen(calls, "a");
+  if (to == NULL) return;
+  fprintf(to, "%s %s\n", call, file);
+  fclose(to);
+}
+
 static int due(const char* call, const char* file) {
   static int calls = 0;
+  note(call, file);
   const char *wanted = getenv("KILL_CALL"), *part = getenv("KILL_FILE"), *count = getenv("KILL_COUNT");
   const char *rank = getenv("KILL_RANK"), *own = getenv("OMPI_COMM_WORLD_RANK");
   if (wanted == NULL || part == NULL || strcmp(wanted, call) != 0 || strstr(file, part) == NULL) return 0;

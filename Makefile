@@ -2,7 +2,7 @@
 # make test   build and run every test            (PRESET=asan or tsan for the sanitizers)
 # make check  format, layers, limits, names, and the tests of what was built: under a minute after a build
 # make parity numbers against transformers (TEMPER_GOLDENS names the folder)
-# make mutants  break one thing at a time and see parity fail for each: NAMES="'rotary is removed'"; minutes, by hand
+# make mutants  break one thing at a time and see tests fail for each: NAMES="test_rollout 'rotary is removed'"; by hand
 # make setup-gpu  headers for kernels that use cuDNN, for those who build with cmake alone: make build brings them itself
 # make setup-parquet  Arrow's libraries, to read Parquet files; where the system has none
 # make bundle a folder with the program and its libraries that runs where it is copied to (tools/bundle.sh --bench adds the benchmarks)
@@ -56,6 +56,7 @@ check:
 	@tools/format.sh --check
 	@python3 tools/check_layers.py
 	@python3 tools/check_limits.py
+	@python3 tools/mutants.py --check
 	@cmake --preset $(PRESET) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 	@python3 tools/check_names.py --build $(BUILD)

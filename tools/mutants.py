@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Shows that parity fails when something is missing: breaks one thing at a time in a copy of the sources and runs test_parity.
+"""Shows that tests fail when something is missing: breaks one thing at a time in a copy of the sources and runs the tests
+that have to notice.
 
-Usage: mutants.py [NAME...]     all of them without names; --list prints them
+Usage: mutants.py [NAME...]     names of mutants, or of test programs (test_rollout) for all of theirs; all of them without
+                                names; --list prints them, --check only looks whether what they replace is there
 
-The copy and its build (for the CPU, each file compiled alone, so that one change costs one file) are in build/mutants.
-Each mutant replaces texts that occur exactly once. It is found when, for each of its patterns of test names, a test that
-matches fails; build/mutants/logs has what they say. Printed are how many tests of each suite failed, of which models and
-with which kernels. Ends with 1 when a mutant survives, or when the sources as they are fail.
+The mutants of the model and its step are those of tools/mutants_list.py, which test_parity has to find; those of other rooms
+are in tools/mutants_of_rooms.py, each with its test program. The copy and its build (for the CPU, each file compiled alone, so
+that one change costs one file) are in build/mutants. Each mutant replaces texts that occur exactly once. It is found when,
+for each of its patterns of test names, a test that matches fails; build/mutants/logs has what they say. Printed are how many
+tests of each suite failed, and of parity of which models and with which kernels. Ends with 1 when a mutant survives, or when
+the sources as they are fail.
 """
 import fnmatch
 import os
@@ -18,14 +22,17 @@ import subprocess
 import sys
 import time
 
-from mutants_list import MUTANTS
+import mutants_list
+import mutants_of_rooms
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "mutants"
 TREE, BUILD = FOLDER / "tree", FOLDER / "build"
-COPIED = ["CMakeLists.txt", "cmake", "include", "src", "tests"]
+COPIED = ["CMakeLists.txt", "cmake", "examples", "include", "src", "tests"]
+PARITY = "test_parity"
 # On trained weights, and of the golden with experts; adapters, tokenizers and GPUs have no part in it.
-FILTER = "*Parity.*_trained_*:*ModelParity.*/deepseek_v3_*-*_cuda"
+PARITY_FILTER = "*Parity.*_trained_*:*ModelParity.*/deepseek_v3_*-*_cuda"
+MUTANTS = [dict(mutant, program=PARITY) for mutant in mutants_list.MUTANTS] + mutants_of_rooms.MUTANTS
 TIMEOUT = 300  # seconds that the tests may run: a mutant may never end
 
 
@@ -60,18 +67,25 @@ def configure():
         sys.exit(f"cmake fails: {FOLDER / 'configure.log'}")
 
 
-def build():
+def build(programs):
     jobs = os.environ.get("JOBS", str(os.cpu_count()))
-    return run(["cmake", "--build", BUILD, "-j", jobs, "--target", "test_parity"], "build.log") == 0
+    return run(["cmake", "--build", BUILD, "-j", jobs, "--target", *programs], "build.log") == 0
 
 
-def failing_tests(name):
+def filter_of(mutants):
+    """Of mutants of one program: the tests that have to find them."""
+    if mutants[0]["program"] == PARITY:
+        return PARITY_FILTER
+    return ":".join(sorted({pattern for mutant in mutants for pattern in mutant["found_by"]}))
+
+
+def failing_tests(program, tests, name):
     """Names of the tests that fail, one that ends the program among them; and how many ran. `name` is the log's."""
     environment = dict(os.environ)
     environment.pop("TEMPER_GOLDENS", None)
-    done = subprocess.Popen([BUILD / "tests" / "test_parity", f"--gtest_filter={FILTER}"], cwd=FOLDER, env=environment,
-                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace",
-                            start_new_session=True)
+    path = next(path for path in (BUILD / program, BUILD / "tests" / program) if path.is_file())
+    done = subprocess.Popen([path, f"--gtest_filter={tests}"], cwd=FOLDER, env=environment, stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True)
     try:
         text, _ = done.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -103,22 +117,25 @@ def restore(before):
 
 
 def summary(names):
-    """How many tests of each suite, of which models and with which kernels."""
-    parts = [re.fullmatch(r"Goldens/(\w+)Parity\.\w+/(\w+?)(?:_trained)?_(eager|fast)", name).groups() for name in names]
-    if not parts:
+    """How many tests of each suite, and of parity of which models and with which kernels."""
+    parts = [re.fullmatch(r"Goldens/(\w+)Parity\.\w+/(\w+?)(?:_trained)?_(eager|fast)", name) for name in names]
+    if not names:
         return "none"
-    suites, models, kernels = ([part[i] for part in parts] for i in range(3))
+    suites = [part.group(1) if part else name.split(".")[0] for name, part in zip(names, parts)]
     counts = ", ".join(f"{suite} {suites.count(suite)}" for suite in sorted(set(suites)))
-    return f"{counts}; {', '.join(sorted(set(models)))}; {', '.join(sorted(set(kernels)))}"
+    if not all(parts):
+        return counts
+    models, kernels = (sorted({part.group(i) for part in parts}) for i in (2, 3))
+    return f"{counts}; {', '.join(models)}; {', '.join(kernels)}"
 
 
 def examine(mutant):
     """Whether it is found, and what to say of it."""
     before = apply(mutant)
     try:
-        if not build():
+        if not build([mutant["program"]]):
             return False, f"does not compile: {FOLDER / 'build.log'}"
-        failed, _ = failing_tests(mutant["name"])
+        failed, _ = failing_tests(mutant["program"], filter_of([mutant]), mutant["name"])
     finally:
         restore(before)
     silent = [pattern for pattern in mutant["found_by"] if not fnmatch.filter(failed, pattern)]
@@ -127,33 +144,55 @@ def examine(mutant):
     return True, summary(failed)
 
 
-def main():
-    names = [mutant["name"] for mutant in MUTANTS]
-    chosen = sys.argv[1:]
-    if chosen == ["--list"]:
-        return print("\n".join(names))
-    unknown = [name for name in chosen if name not in names]
+def chosen_mutants(names):
+    unknown = [name for name in names if not any(name in (mutant["name"], mutant["program"]) for mutant in MUTANTS)]
     if unknown:
-        sys.exit(f"no mutant has the name {unknown[0]}; --list prints them")
+        sys.exit(f"no mutant and no test program has the name {unknown[0]}; --list prints them")
+    return [mutant for mutant in MUTANTS if not names or mutant["name"] in names or mutant["program"] in names]
+
+
+def check_unbroken(mutants):
+    """The tests pass on the sources as they are."""
+    start = time.monotonic()
+    programs = {mutant["program"]: [] for mutant in mutants}
+    for mutant in mutants:
+        programs[mutant["program"]].append(mutant)
+    if not build(programs):
+        sys.exit(f"the sources as they are do not compile: {FOLDER / 'build.log'}")
+    for program, own in programs.items():
+        failed, count = failing_tests(program, filter_of(own), f"{program} as it is")
+        if failed or count == 0:
+            sys.exit(f"the sources as they are: {program} runs {count} tests, failing: {', '.join(failed)}")
+        print(f"{program}: {count} tests pass on the sources as they are ({time.monotonic() - start:.0f} s)", flush=True)
+
+
+def check_texts():
+    """Code moves on, and mutants with it."""
+    for mutant in MUTANTS:
+        for file, old, _ in mutant["edits"]:
+            path = ROOT / file
+            count = path.read_text().count(old) if path.is_file() else 0
+            if count != 1:
+                sys.exit(f"tools/mutants.py, '{mutant['name']}': {file} has {count} times, not once:\n{old}")
+
+
+def main():
+    if sys.argv[1:] == ["--check"]:
+        return check_texts()
+    if sys.argv[1:] == ["--list"]:
+        return print("\n".join(f"{mutant['program']:18}{mutant['name']}" for mutant in MUTANTS))
+    mutants = chosen_mutants(sys.argv[1:])
     start = time.monotonic()
     copy_sources()
     configure()
-    if not build():
-        sys.exit(f"the sources as they are do not compile: {FOLDER / 'build.log'}")
-    failed, count = failing_tests("as it is")
-    if failed or count == 0:
-        sys.exit(f"the sources as they are: {count} tests run, failing: {summary(failed)}")
-    print(f"{count} tests pass on the sources as they are ({time.monotonic() - start:.0f} s)\n", flush=True)
-    survivors = []
-    for mutant in MUTANTS:
-        if chosen and mutant["name"] not in chosen:
-            continue
+    check_unbroken(mutants)
+    survivors = 0
+    for mutant in mutants:
         begin = time.monotonic()
         found, told = examine(mutant)
-        if not found:
-            survivors.append(mutant["name"])
-        print(f"{'found' if found else 'SURVIVES':9}{mutant['name']:52}{time.monotonic() - begin:4.0f} s  {told}", flush=True)
-    print(f"\n{len(survivors)} survive ({time.monotonic() - start:.0f} s)")
+        survivors += not found
+        print(f"{'found' if found else 'SURVIVES':9}{mutant['name']:64}{time.monotonic() - begin:4.0f} s  {told}", flush=True)
+    print(f"\n{survivors} survive ({time.monotonic() - start:.0f} s)")
     sys.exit(1 if survivors else 0)
 
 

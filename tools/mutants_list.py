@@ -1,4 +1,5 @@
-"""What tools/mutants.py breaks: edits of (file, text that occurs once, its replacement), and which tests have to fail.
+"""What tools/mutants.py breaks of models and their step: edits of (file, text that occurs once, its replacement), and which
+tests of parity have to fail.
 
 Each pattern of `found_by` needs a failing test of its own: a mutant that float32 finds and bfloat16 does not survives.
 """
@@ -41,10 +42,10 @@ MUTANTS = [
                 (EAGER_ATTENTION, "p::reshape(tape, y, {heads, queries, v.shape()[2]}), 0, 1);",
                  "p::reshape(tape, p::transpose(tape, p::reshape(tape, y, {kv_heads, group, queries, v.shape()[2]}), "
                  "0, 1), {heads, queries, v.shape()[2]}), 0, 1);"),
-                (FAST_ATTENTION, "const Block keys = heads_at(op.k, document.key + key, task.kv_head),",
-                 "const Block keys = heads_at(op.k, document.key + key, (task.kv_head + 1) % op.k.dim(1)),"),
-                (FAST_ATTENTION, "values = heads_at(op.v, document.key + key, task.kv_head);",
-                 "values = heads_at(op.v, document.key + key, (task.kv_head + 1) % op.k.dim(1));")]),
+                (FAST_ATTENTION, "columns, task.kv_head, key_copy),",
+                 "columns, (task.kv_head + 1) % op.k.dim(1), key_copy),"),
+                (FAST_ATTENTION, "columns, task.kv_head, value_copy);",
+                 "columns, (task.kv_head + 1) % op.k.dim(1), value_copy);")]),
     dict(name="the softmax scale is removed", found_by=tests(),
          edits=[(ATTENTION, "    op.scale = scale_;\n", "    op.scale = 1.f;\n")]),
     dict(name="the MLP is removed", found_by=tests(),
@@ -163,8 +164,8 @@ MUTANTS = [
 
     # Mixtures of experts.
     dict(name="weights of experts sum to one where they should not", found_by=tests("qwen3_moe"),
-         edits=[("src/models/qwen3_moe/qwen3_moe.cpp", "normalize = reader.boolean(\"norm_topk_prob\", false);",
-                 "normalize = !reader.boolean(\"norm_topk_prob\", false);")]),
+         edits=[("src/models/qwen3_moe/qwen3_moe.cpp", "of_vl || reader.boolean(\"norm_topk_prob\", false);",
+                 "of_vl || !reader.boolean(\"norm_topk_prob\", false);")]),
     dict(name="the load balancing loss has no gradient", found_by=tests("qwen3_moe", FLOAT32, test="LossAndGradients"),
          edits=[("src/ops/load_balancing_loss/load_balancing_loss.cpp", "  return loss;\n}", "  return tape.constant(loss.value);\n}")]),
     dict(name="all groups of experts may be chosen from", found_by=WITH_EXPERTS,

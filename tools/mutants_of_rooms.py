@@ -1,0 +1,144 @@
+"""What tools/mutants.py breaks beside models: of ranks, rollouts, the exchange of weights, grpo, quantizers and files.
+
+Each line names the test program, the tests that have to fail, and what is broken: a file, a text that occurs once there, and
+its replacement.
+"""
+ADAMW, SUMS, THREADS = "src/optimizers/adamw.cpp", "src/collectives/sums.h", "src/collectives/threads/threads.cpp"
+GROUP, SHARDED = "src/collectives/group.cpp", "src/layers/sharded_layers.cpp"
+ENGINE, SCHEDULE, PREFIXES = "src/rollout/engine.cpp", "src/rollout/schedule.cpp", "src/rollout/prefixes.cpp"
+INCOMING, GATE, ROUNDING = "src/exchange/incoming_weights.cpp", "src/exchange/pass_gate.cpp", "src/exchange/rounding.cpp"
+COVERAGE, BATCHES = "src/exchange/coverage.cpp", "src/recipes/grpo/grpo_batches.cpp"
+ADVANTAGES, JOURNAL = "src/recipes/grpo/advantages.cpp", "src/recipes/grpo/journal.cpp"
+POLICY, SEARCH = "src/losses/policy.cpp", "src/quant/amax_search.cpp"
+ENCODE, ZEROS, HISTOGRAM = "src/quant/encode.cpp", "src/quant/zero_points.cpp", "src/quant/histogram.cpp"
+CLIP, SHARED_AMAX = "src/training/awq_clip.cpp", "src/training/shared_amax.cpp"
+FILES, STAGED = "src/base/files.cpp", "src/checkpoints/staged_folder.cpp"
+
+
+def mutant(name, program, found_by, *edits):
+    return dict(name=name, program=program, found_by=found_by.split(), edits=[edits[i:i + 3] for i in range(0, len(edits), 3)])
+
+
+MUTANTS = [
+    # Ranks: what they sum, and with whom.
+    mutant("replicas keep sums of layers apart", "test_recipes", "TrainerMeshes.*",
+           ADAMW, "      if (sharing_.replicate != nullptr)\n", "      if (sharing_.replicate != nullptr && left_ > 0)\n"),
+    mutant("replicas keep sums of sharded states apart", "test_recipes", "TrainerMeshes.ReplicasOfShards*",
+           ADAMW, "if (sharing_.replicate != nullptr) sharing_.replicate->all_reduce(name, own);", ""),
+    mutant("experts are summed over ranks with other experts", "test_recipes", "TrainerMeshes.ReplicasOfDividedExperts*",
+           ADAMW, "is_by_expert(slot) ? sharing_.experts : summing_;", "summing_;"),
+    mutant("the norm is of a rank's own part", "test_recipes", "TrainerMeshes.ReplicasOfShards*",
+           ADAMW, "over(sharing_.shard, sum_of_squares(gradients[kSharded])),", "sum_of_squares(gradients[kSharded]),"),
+    mutant("what tensor ranks share counts twice in the norm", "test_recipes", "CriticMeshes.*",
+           ADAMW, "if (part.is_first) continue;", "if (part.count > 0) continue;"),
+    mutant("sums of layers forget earlier micro-batches", "test_recipes", "TrainerMeshes.*",
+           SHARDED, "for (const Late& late : late_) add_in_place(parameters_.own_gradient(late.parameter), late.sum);", ""),
+    mutant("gradients of what all tensor ranks read stay apart", "test_recipes", "CriticMeshes.*",
+           "src/primitives/between_ranks.cpp", "slot->add(summed(grad, ranks));", "slot->add(grad);"),
+    mutant("a sum leaves out the last rank", "test_collectives", "Threads.*",
+           SUMS, "from.subspan(1))", "from.subspan(1, from.size() - 2))"),
+    mutant("a sum reads the first elements again and again", "test_collectives", "Threads.EveryElementOfManyIsSummed",
+           SUMS, "static_cast<float>(one[first + i]);", "static_cast<float>(one[i]);"),
+    mutant("parts are gathered in another order", "test_collectives", "Threads.GatherScatterAndBroadcast",
+           THREADS, "static_cast<int64_t>(r) * part.bytes();", "static_cast<int64_t>(all.size() - 1 - r) * part.bytes();"),
+    mutant("a part of a group has a deadline of its own", "test_collectives", "Threads.PartsShareTheDeadlineOfTheWhole",
+           GROUP, "  made->deadline_ = deadline_;\n", ""),
+
+    # Rollouts: what the engine keeps, finds again and computes again.
+    mutant("experts are recorded twice after a preemption", "test_rollout", "EngineExperts.OfTokensThatAreComputedAgain*",
+           ENGINE, "sequence.computed == 0) experts.clear();", "sequence.computed < 0) experts.clear();"),
+    mutant("a running request keeps its adapter's old weights", "test_rollout", "EngineAdapters.*",
+           SCHEDULE, "sequence->adapter_version != Sequence::version_of(sequence->request.adapter))",
+           "(false && sequence->adapter_version > 0))"),
+    mutant("a running request keeps the model's old weights", "test_rollout", "Engine.NoPageSurvives*",
+           SCHEDULE, "    if (version != model_version_ ||\n", "    if (version == 0 ||\n"),
+    mutant("parts of a hybrid's prompt end anywhere", "test_rollout", "EngineParts.*",
+           PREFIXES, "if (end < sequence.prompt()) end = end / kPartOfSlots * kPartOfSlots;", ""),
+    mutant("pages of other weights are found", "test_rollout", "Engine.NoPageSurvives*",
+           PREFIXES, "sequence.last_serial, model_version_, sequence.adapter_version,",
+           "sequence.last_serial, 0, sequence.adapter_version,"),
+    mutant("pages of other adapters are found", "test_rollout", "Engine.AnAdaptersAnswer*",
+           PREFIXES, "sequence.last_serial, model_version_, sequence.adapter_version,",
+           "sequence.last_serial, model_version_, 0,"),
+    mutant("a prompt's last token is found in the cache", "test_rollout", "Engine.AnAnswerDependsOnItsRequestAlone",
+           PREFIXES, "int64_t most = (sequence.length() - 1) / size;", "int64_t most = sequence.length() / size;"),
+    mutant("a hybrid's slot keeps another request's state", "test_rollout", "Engine.*",
+           SCHEDULE, "if (has_slots_) states_.clear_slot(sequence.slot);", ""),
+    mutant("log-probabilities are at another request's temperature", "test_rollout", "Engine.LogProbabilities*",
+           ENGINE, "sequences[end]->request.log_prob_temperature == temperature) ++end;", "temperature > 0) ++end;"),
+
+    # The exchange of weights.
+    mutant("elements that came are counted as one row", "test_exchange", "Coverage.*",
+           COVERAGE, "count_ += (columns.end - columns.begin) * (rows.end - rows.begin);",
+           "count_ += columns.end - columns.begin;"),
+    mutant("elements may come twice", "test_exchange", "Exchange.ElementsThatComeTwice*",
+           COVERAGE, "if (other.begin >= columns.end) break;", "if (other.begin < columns.end) break;"),
+    mutant("a tensor of which a part came is whole", "test_exchange", "Exchange.ATensorOfWhichAPartCameIsNamed",
+           INCOMING, "if (elements_[i] == elements_of(i)) continue;", "if (elements_[i] > 0) continue;"),
+    mutant("new weights keep the old version", "test_exchange", "Exchange.BothKinds*",
+           INCOMING, "  parameters_.changed();\n", ""),
+    mutant("passes go on while weights come in place", "test_exchange", "Direct.PassesAreHeldUntilAllHaveCome",
+           GATE, "held_ = held_ || direct;", "static_cast<void>(direct);"),
+    mutant("weights that are partly new are used", "test_exchange", "Direct.AfterAnErrorInTheMiddle*",
+           GATE, "  held_ = !broken_.empty();\n  broken_at_", "  held_ = false;\n  broken_at_"),
+    mutant("scales that are not finite are taken", "test_exchange", "RoundedExchange.EveryErrorLeavesTheOldScales",
+           ROUNDING, "if (!std::isfinite(value) || (value < 0", "if ((value < 0"),
+
+    # grpo: which answers, by which weights, and what they are worth.
+    mutant("every rollout has the seeds of the first", "test_cli", "GrpoUpdates.EachRolloutHasSeedsOfItsOwn",
+           BATCHES, "                         static_cast<uint64_t>(rollout_))\n", "                         0)\n"),
+    mutant("versions count rollouts", "test_cli", "GrpoUpdates.VersionsCountUpdatesNotRollouts",
+           BATCHES, "options.updates = rollout_ * keys_.updates();", "options.updates = rollout_;"),
+    mutant("advantages are those of other ranks' answers", "test_recipes", "GrpoAdvantages.AnswersToAPromptStayTogether*",
+           ADVANTAGES, "return std::pair(a.group, a.number) < std::pair(b.group, b.number);\n  });\n  return all;",
+           "return a.number < b.number;\n  });\n  return all;"),
+    mutant("answers that are not learnt from count", "test_recipes", "GrpoAdvantages.WhatIsNotLearnt*",
+           ADVANTAGES, "if (!is_learnt(sample)) own.reward", "if (!is_learnt(sample) && own.old.empty()) own.reward"),
+    mutant("tokens of environments are learnt from", "test_recipes", "GrpoAdvantages.TokensOfEnvironments*",
+           ADVANTAGES, "if (passage.sampled[i] != 0) values.push_back(", "values.push_back("),
+    mutant("an answer that was cut off expects nothing more", "test_recipes", "GrpoAdvantages.ATruncatedAnswer*",
+           ADVANTAGES, "keys.critic.bootstrap_truncated && sample.is_truncated()",
+           "keys.critic.bootstrap_truncated && !sample.is_truncated()"),
+    mutant("a run that continues takes over answers of before", "test_recipes", "Journal.ReadsTheRollout*",
+           JOURNAL, "if (!keep || each.rollout() != rollout) return;", "if (!keep || each.rollout() > rollout) return;"),
+    mutant("ratios are clipped below for good answers", "test_losses", "Policy.*",
+           POLICY, "if (advantage < 0 && ratio < low) {", "if (advantage > 0 && ratio < low) {"),
+    mutant("an answer's ratio is of its sum", "test_losses", "Policy.*",
+           POLICY, "return std::exp(sum / static_cast<double>(answer.now.size()));", "return std::exp(sum);"),
+
+    # Quantizers: what an amax is of, and what it becomes.
+    mutant("searches see the first 1024 rows", "test_quant", "AmaxSearch.EveryRowOfManyIsSearched",
+           SEARCH, "const int64_t row = from + i / parts;", "const int64_t row = i / parts;"),
+    mutant("errors of later rows belong to the first ones", "test_quant", "AmaxSearch.EveryRowOfManyIsSearched",
+           SEARCH, "(groups.first(from + i / parts) + i % parts) * kNumMultipliers",
+           "(groups.first(i / parts) + i % parts) * kNumMultipliers"),
+    mutant("experts without tokens are clipped", "test_training", "AwqClip.ExpertsWithoutTokensKeepTheirAmax",
+           CLIP, "== 0 && own[0] == 0) continue;", "== 0 && own[0] < 0) continue;"),
+    mutant("blocks take the next larger amax", "test_training", "AwqClip.BlocksTake*",
+           CLIP, "amax.data<float>()[i] *= clip_ratio(best);",
+           "amax.data<float>()[i] *= clip_ratio(std::min<int64_t>(best + 1, kNumClips - 1));"),
+    mutant("columns have the first one's amax", "test_quant", "NumberFormat.*",
+           ENCODE, "        factors = factors_of(format, shared[r]);\n", "        factors = factors_of(format, shared[0]);\n"),
+    mutant("zero points are those of the next group", "test_quant", "ZeroPoints.*",
+           ZEROS, "number_of(element, encoded.zeros.data<uint8_t>()[group])",
+           "number_of(element, encoded.zeros.data<uint8_t>()[(group + 1) % encoded.zeros.numel()])"),
+    mutant("percentiles cut twice as much", "test_quant", "RangeSearch.PercentilesCutBothEnds",
+           HISTOGRAM, "((100 - percentile) / 200);", "((100 - percentile) / 100);"),
+    mutant("each rank keeps its own amax", "test_recipes", "QuantizerMeshes.AmaxLossAndGradientsAreOneRanks",
+           SHARED_AMAX, "values[i] = farther(values[i], other[i]);", "values[i] = farther(values[i], values[i] + 0 * other[i]);"),
+
+    # Configuration and files.
+    mutant("a list that a flag sets keeps the old elements' keys", "test_config", "Dump.AListThatAFlagSetsStartsAnew",
+           "src/config/load.cpp", "    forget_elements(path);\n", ""),
+    mutant("a file gets its name before it is on the disk", "test_cli", "WriteOrder.*",
+           FILES, "    writer.close();\n    rename_path(temporary, path);\n",
+           "    rename_path(temporary, path);\n    writer.close();\n"),
+    mutant("a file's name is not brought to the disk", "test_cli", "WriteOrder.*",
+           FILES, "  sync_directory(parent_path(path));\n", ""),
+    mutant("files are not brought to the disk", "test_cli", "WriteOrder.*",
+           FILES, "const bool synced = ::fsync(file) == 0 || errno == EINVAL;", "const bool synced = file >= 0 || errno == EINVAL;"),
+    mutant("a folder's names are not brought to the disk before it is named", "test_cli", "WriteOrder.*",
+           STAGED, "  sync_directory(path_);\n", ""),
+    mutant("a folder's own name is not brought to the disk", "test_cli", "WriteOrder.*",
+           STAGED, "  sync_directory(parent);\n", ""),
+]

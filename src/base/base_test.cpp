@@ -144,9 +144,19 @@ TEST(Files, APipeThatNobodyReadsFromIsNotWaitedFor) {
   EXPECT_THROW(FileWriter{path}, Error);
   const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   ASSERT_GE(reader, 0);
-  FileWriter(path).write("a line");
-  std::array<char, 16> text{};
-  EXPECT_EQ(::read(reader, text.data(), text.size()), 6);
+  const std::string lines(size_t{1} << 18, 'x');  // more than a pipe holds
+  size_t came = 0;
+  std::thread slow([&] {
+    std::array<char, 4096> text{};
+    while (came < lines.size()) {
+      const ssize_t size = ::read(reader, text.data(), text.size());
+      if (size > 0) came += static_cast<size_t>(size);
+      if (size <= 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  FileWriter(path).write(lines);
+  slow.join();
+  EXPECT_EQ(came, lines.size());
   ::close(reader);
 }
 

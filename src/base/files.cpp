@@ -172,9 +172,12 @@ void sync_directory(const std::string& path) { sync_path(path, O_RDONLY | O_DIRE
 
 FileWriter::FileWriter(const std::string& path, bool append) : path_(path) {
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC);
-  file_ = ::open(path.c_str(), flags | O_NONBLOCK, 0644);
+  struct stat info {};
+  const bool is_pipe = ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
+  file_ = ::open(path.c_str(), flags | (is_pipe ? O_NONBLOCK : 0), 0644);
+  if (file_ < 0 && is_pipe && errno == ENXIO) fail("[{}] is a pipe that nobody reads from", path);
   if (file_ < 0) fail_system("create", path, errno);
-  ::fcntl(file_, F_SETFL, flags & O_APPEND);  // whoever reads from a pipe is waited for
+  if (is_pipe) ::fcntl(file_, F_SETFL, flags & O_APPEND);  // whoever reads is waited for
 }
 
 FileWriter::~FileWriter() {

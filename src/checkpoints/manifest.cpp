@@ -57,10 +57,9 @@ Manifest read_manifest(const std::string& folder, int64_t step) {
 void check_sizes(const std::string& folder, const Manifest& manifest) {
   for (const auto& [name, digest] : manifest.files) {
     const std::string path = join_path(folder, name);
-    if (!exists(path))
-      fail("[{}] found no such file, expected {} bytes by {}", path, digest.size, kManifestName);
+    if (!exists(path)) fail("[{}] found no such file, {} says {} bytes", path, kManifestName, digest.size);
     if (const int64_t size = file_size(path); size != digest.size)
-      fail("[{}] found {} bytes, expected {} by {}", path, size, digest.size, kManifestName);
+      fail("[{}] found {} bytes, {} says {}", path, size, kManifestName, digest.size);
   }
 }
 
@@ -73,7 +72,7 @@ void check_hashes(const std::string& folder, const Manifest& manifest, int part,
     const auto& [name, digest] = files[static_cast<size_t>(i)];
     const std::string path = join_path(folder, name);
     if (const std::string hash = hash_file(path); hash != digest.hash)
-      fail("[{}] found the hash {}, expected {} by {}", path, hash, digest.hash, kManifestName);
+      fail("[{}] found the hash {}, {} says {}", path, hash, kManifestName, digest.hash);
   });
 }
 

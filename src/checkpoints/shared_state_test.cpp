@@ -168,7 +168,7 @@ TEST_F(SharedStates, NeedTheFilesOfAllRanks) {
       for (const std::string& name : list_directory(root)) remove_all(root + "/" + name + "/1.txt");
     ranks.barrier("as if it were on another machine");
     expect_has(error_of([&] { state.commit(ranks); }),
-               "1.txt] found no such file, expected 4 bytes by manifest.json; rank 1 wrote it: "
+               "1.txt] found no such file, manifest.json says 4 bytes; rank 1 wrote it: "
                "all machines must share the output folder");
   });
   EXPECT_EQ(list_directory(root), std::vector<std::string>{});

@@ -135,7 +135,7 @@ TEST_F(TrainingState, FindsEveryKindOfDamage) {
   expect_has(damaged([](const std::string& p) { flip_bit(p + "/model.safetensors", 100); }),
              "model.safetensors] found the hash ");
   expect_has(damaged([](const std::string& p) { write_file(p + "/notes.txt", "hell"); }),
-             "notes.txt] found 4 bytes, expected 5");
+             "notes.txt] found 4 bytes, manifest.json says 5");
   expect_has(damaged([](const std::string& p) { remove_all(p + "/state.json"); }),
              "state.json] found no such file");
   expect_has(damaged([](const std::string& p) { remove_all(p + "/manifest.json"); }),

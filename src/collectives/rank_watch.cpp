@@ -195,9 +195,8 @@ std::string RankWatch::trouble() {
                        missing());
   // mpirun may wait for ever where ranks end that look for each other.
   if (stops_ && ready_ < ranks_ && now > asked_at_ + deadlines_.early)
-    return fmt::format(
-        "ranks that had not found each other did not end within {:.0f} s of the request to stop",
-        deadlines_.early);
+    return fmt::format("{} did not end within {:.0f} s of the request to stop",
+                       lines_.empty() ? "mpirun" : describe(*lines_.front()), deadlines_.early);
   return stopped();
 }
 

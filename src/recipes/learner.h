@@ -92,7 +92,7 @@ class Learner {
   // This rank's files, aside; by any thread. Nothing is thrown: an error waits for commit_save(). No file is
   // begun any more when it is given up.
   void write_save(const std::atomic<bool>& given_up) noexcept;
-  void commit_save();  // gives it its name, which takes no time; all ranks call it
+  void commit_save();  // syncs the numbers, and gives it its name; all ranks call it
   void prune() const;  // rank 0 removes old checkpoints
   void finish();       // the result, metrics and summary
   // Ends training here, for the summary's reason. By data: what was learnt is worth saving, and training can

@@ -194,12 +194,18 @@ void Learner::commit_save() {
   if (!prepared_) return;
   Save save = std::move(*prepared_);
   prepared_.reset();
-  // A run that resumes from it, after a power cut, too, has the numbers of all updates before.
-  collectives::at_root(ranks(), "numbers before the checkpoint",
-                       [&](const collectives::Root& root) { metrics_.get(root).sync(); });
+  // A run that resumes from it, after a power cut, too, has the numbers of all updates before. Where they
+  // cannot be synced the run ends behind its checkpoint.
+  std::optional<Error> failed;
+  try {
+    setup_->kept_errors->at_root([&](const collectives::Root& root) { metrics_.get(root).sync(); });
+  } catch (const Error& error) {
+    failed = error;
+  }
   save.files.commit(ranks());
   saved_step_ = save.step;
   kept_step_ = save.best_step;
+  if (failed) throw Error(*failed);
 }
 
 void Learner::prune() const {

@@ -191,7 +191,7 @@ TEST_F(Cli, ARunThatGoesOnElsewhereIsTold) {
   kernels.set("choices", Json::Array{Json(7)});
   write_file(out + "/kernels.json", kernels.dump());
   expect_refused("train " + yaml() + " --train.steps 4 --output " + out, 2,
-                 "elsewhere/kernels.json] key 'modules' is missing from an integer; the file is damaged");
+                 "elsewhere/kernels.json] choices: key 'modules' is missing from an integer; the file is damaged");
 }
 
 TEST_F(Cli, OverridesAreReadAndStored) {

@@ -117,7 +117,7 @@ def misspell(stand, add, chance, key, way, siblings):
     row = f"misspelt, {'in the file' if way == 'file' else 'as a flag'}"
     add(row, right, f"{key} as {wrong_word}: exit code {code}: {said[-300:]!r}")
     if right and len(last) > SHORT:
-        proposed = re.findall(r"\w+", said.replace(wrong_word, ""))
+        proposed = re.findall(r"\w+", re.sub(rf"\b{re.escape(wrong_word)}\b", "", said))
         near = [each for each in proposed if each == last or (each in siblings and is_one_edit(each, wrong_word))]
         add(f"{row}, proposed", near, f"{key} as {wrong_word}: {said[-300:]!r}")
 

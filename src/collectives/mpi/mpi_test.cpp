@@ -223,10 +223,11 @@ TEST(Mpi, ARankThatHangsIsNamed) {
 // Rank 1 holds rank 0 in a broadcast of the rank named, gives up, and lets it go on.
 const bool kHeld = add_rank_body("held", [](Group& group, const std::string& root) {
   const pid_t held = std::stoi(group.gather_objects("processes", std::to_string(::getpid()))[0]);
-  const Tensor values = values_of(group.rank(), {1 << 24}, DType::kF32);
+  const Tensor values = values_of(group.rank(), {1 << 20}, DType::kF32),
+               sent = values_of(1, {1 << 20}, DType::kF32);
+  group.barrier("begin");
   if (group.rank() == 0) {
     group.broadcast("rows", values, std::stoi(root));
-    const Tensor sent = values_of(1, {1 << 24}, DType::kF32);
     if (std::memcmp(values.raw(), sent.raw(), static_cast<size_t>(sent.bytes())) == 0)
       std::puts("rank 0 has the rows of rank 1");
     std::fflush(stdout);

@@ -123,11 +123,14 @@ class Network::Open {
   }
 
   bool are_done() {
+    int code = MPI_SUCCESS;
     std::erase_if(requests_, [&](Request& request) {
       int done = 0;
-      check(handles_.mpi.test(&request.handle, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      const int own = handles_.mpi.test(&request.handle, &done, MPI_STATUS_IGNORE);
+      if (own != MPI_SUCCESS) code = own;
       return done != 0;
     });
+    check(code, "MPI_Test");
     return requests_.empty();
   }
 
@@ -157,9 +160,10 @@ class Network::Open {
   void post(const Message& message, bool received, const Start& start) {
     for (int64_t at = 0; at < message.bytes; at += kMostBytes) {
       Request& request = requests_.emplace_back(nullptr, message.rank, received);
-      check(start(static_cast<std::byte*>(message.data) + at,
-                  static_cast<int>(std::min(kMostBytes, message.bytes - at)), &request.handle),
-            received ? "MPI_Irecv" : "MPI_Isend");
+      const int code = start(static_cast<std::byte*>(message.data) + at,
+                             static_cast<int>(std::min(kMostBytes, message.bytes - at)), &request.handle);
+      if (code != MPI_SUCCESS) requests_.pop_back();
+      check(code, received ? "MPI_Irecv" : "MPI_Isend");
     }
   }
 

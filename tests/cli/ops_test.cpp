@@ -190,8 +190,9 @@ TEST_F(Cli, ARunThatGoesOnElsewhereIsTold) {
   EXPECT_NE(moved.err.find(told), std::string::npos) << moved.err;
   kernels.set("choices", Json::Array{Json(7)});
   write_file(out + "/kernels.json", kernels.dump());
-  expect_refused("train " + yaml() + " --train.steps 4 --output " + out, 2,
-                 "elsewhere/kernels.json] choices: key 'modules' is missing from an integer; the file is damaged");
+  expect_refused(
+      "train " + yaml() + " --train.steps 4 --output " + out, 2,
+      "elsewhere/kernels.json] choices: key 'modules' is missing from an integer; the file is damaged");
 }
 
 TEST_F(Cli, OverridesAreReadAndStored) {

@@ -97,7 +97,11 @@ function(temper_add_sources folder)
     set(target temper_gpu)
   endif()
   target_sources(${target} PRIVATE ${library})
-  temper_group_sources(${target} ${library})
+  if(folder IN_LIST TEMPER_COVERAGE)
+    set_source_files_properties(${library} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS "--coverage;-O0")
+  else()
+    temper_group_sources(${target} ${library})
+  endif()
 endfunction()
 
 # Device code whose cost is what it includes: the files of each list, separated by commas, are compiled as one. A room says

@@ -106,6 +106,9 @@ void BatchMaker::end_epoch() {
     if (all.no_targets + all.too_long > 0)
       remedies += fmt::format("; rows that are cut lose their targets first: see data.max_length ({})",
                               options_.max_length);
+    if (all.no_targets > 0)
+      remedies +=
+          "; rows whose chat template writes no answers have none: `temper data inspect` shows the texts";
     if (all.empty > 0) remedies += "; data.on_empty_answer: learn keeps rows with empty answers";
     fail("[data] no row of {} is left to use: {}{}", mixture_->describe(), all.describe(), remedies);
   }

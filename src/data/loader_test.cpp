@@ -271,6 +271,15 @@ TEST_F(LoaderTest, ErrorsComeThrough) {
   EXPECT_EQ(message_of([&] { none.next(); }),
             "[data] no row of rows is left to use: kept 0 of 2 rows; dropped 1 with an empty answer, 1 bad; "
             "data.on_empty_answer: learn keeps rows with empty answers");
+  row_options_.max_length = 4;
+  row_options_.overflow = Overflow::kTruncate;
+  const Mixture cut = mixture_of(
+      {write_lines(folder_, "cut.jsonl", {R"({"prompt": "longer than four tokens", "completion": "x"})"})},
+      row_options_);
+  expect_has(message_of([&] { Loader(cut, options_).next(); }),
+             "dropped 1 without a target token; rows that are cut lose their targets first: see "
+             "data.max_length (24); "
+             "rows whose chat template writes no answers have none: `temper data inspect` shows the texts");
   options_.tokens_per_step = 5;
   EXPECT_EQ(message_of([&] { Loader(mixture, options_); }),
             "[data] set one of rows_per_step (found 2) and tokens_per_step (found 5) above 0");

@@ -40,7 +40,7 @@ def torture(stand, add, chance, ranks):
         if of_rank and (places := places_of(of_rank[0], pattern)):
             break
     if not places:
-        processes.send(process.pid, signal.SIGKILL)
+        processes.send(process, signal.SIGKILL)
         code, said = processes.end_of(process, 20)
         processes.left_after(out, 5)
         return add("weights are found", False, f"exit code {code}: {said[-300:]!r}")

@@ -3,7 +3,8 @@
  * (sendmsg, recvmsg); FAIL_AT counts the calls of that kind from 1, behind the first open of a file whose
  * name contains FAIL_BEHIND; FAIL_LASTING lets all later ones fail, too; FAIL_ERRNO is what they say; with
  * FAIL_SIGNAL the program gets that signal before the call, which is made; FAIL_RANK chooses one of several
- * ranks. COUNT_FILE gets the number of calls when the program ends. Loaded by LD_PRELOAD. */
+ * ranks. The file FAIL_MARK is made when a call fails or the signal comes. COUNT_FILE gets a line with the
+ * number of calls when a program ends. Loaded by LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -23,13 +25,20 @@ enum kind { kMemory, kThread, kDescriptor, kDisk, kMessage, kNone };
 static enum kind wanted = kNone;
 static long at, calls;
 static int lasting, number, counts, signalled;
-static const char* behind;
+static const char *behind, *mark;
 static volatile int ready;
+
+static void strike(void) {
+  if (mark == NULL) return;
+  const long file = syscall(SYS_openat, AT_FDCWD, mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (file >= 0) syscall(SYS_close, file);
+}
 
 static int due(enum kind kind) {
   if (!ready || kind != wanted || !counts) return 0;
   const long call = __sync_add_and_fetch(&calls, 1);
   if (at == 0 || (lasting ? call < at : call != at)) return 0;
+  strike();
   if (signalled != 0) {
     kill(getpid(), signalled);
     return 0;
@@ -58,6 +67,7 @@ __attribute__((constructor)) static void begin(void) {
                                                 : EMFILE)
                          : atoi(error);
   behind = getenv("FAIL_BEHIND");
+  mark = getenv("FAIL_MARK");
   counts = behind == NULL;
   ready = 1;
 }
@@ -68,7 +78,7 @@ __attribute__((destructor)) static void end(void) {
   ready = 0;
   char text[32];
   const int size = snprintf(text, sizeof text, "%ld\n", calls),
-            file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+            file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
   if (file >= 0 && write(file, text, (size_t)size) < 0) _exit(99);
 }
 

@@ -2,7 +2,7 @@
 """Lets one call fail, or all from one on, at many places of runs: an allocation, a thread, a descriptor, a write. Each run has to
 end with exit code 4 and a sentence (2 where a file is the reason; 0 where nothing needed the call), never by a signal, and the same
 command without the failure has to end with the bits of a run that nothing disturbed. Of several ranks the calls of one fail, of each
-in turn. With --every all calls are tried, or one of so many, instead of samples.
+in turn. Runs that never make the call do not count. With --every all calls are tried, or one of so many, instead of samples.
 
   tools/torture/failures.py TEMPER [--kinds memory,thread,descriptor,disk] [--runs sft,grpo] [--samples 40] [--seed 1] [--ranks 1]
   tools/torture/failures.py TEMPER --kinds disk --every 1 --errors EIO,ENOSPC [--ranks 2]
@@ -11,6 +11,7 @@ in turn. With --every all calls are tried, or one of so many, instead of samples
 import errno
 import os
 
+import calls
 import processes
 import stand as s
 import tables
@@ -28,46 +29,41 @@ def main():
 
     def tasks(stand):
         for case in cases:
-            calls = calls_of(stand, *case[:4])
-            places = range(1, calls + 1, asked.every) if asked.every else [0] * min(asked.samples, calls)
-            yield from ((case, calls, at) for at in places)
-            if calls == 0 and case[1] != "thread":  # runs of one thread start none
-                yield case, calls, 0
+            count = calls_of(stand, *case[:4])
+            places = range(1, count + 1, asked.every) if asked.every else [0] * min(asked.samples, count)
+            yield from ((case, count, at) for at in places)
+            if count == 0 and case[1] != "thread":  # runs of one thread start none
+                yield case, count, 0
 
     tables.work("failures: right of all", asked, tasks, torture)
 
 
-def environment_of(stand, run, kind, rank, ranks):
-    one = {"FAIL_RANK": str(rank)} if ranks > 1 else {}
-    return {"LD_PRELOAD": stand.library("fail_at.c"), "FAIL_KIND": kind, "FAIL_BEHIND": os.path.basename(stand.kinds[run][0]), **one}
+def environment_of(stand, run, kind, rank, ranks, **more):
+    one = {"rank": rank} if ranks > 1 else {}
+    return calls.environment_of(stand, kind, behind=os.path.basename(stand.kinds[run][0]), **one, **more)
 
 
 def calls_of(stand, run, kind, rank, ranks):
-    def compute():
-        counted = os.path.join(stand.folder, "count")
-        command = stand.command(run, stand.output("counted"), ranks)
-        code, said = processes.run(command, {**environment_of(stand, run, kind, rank, ranks), "COUNT_FILE": counted})
-        if code != 0:
-            raise RuntimeError(f"a run whose calls are counted ended with {code}:\n{said}")
-        with open(counted) as file:
-            return int(file.read())
-
-    return stand.once(f"calls.{run}.{kind}.{rank}.{ranks}", compute)
+    command = stand.command(run, stand.output("counted"), ranks)
+    return calls.counted(stand, f"{run}.{kind}.{rank}.{ranks}", command, environment_of(stand, run, kind, rank, ranks))
 
 
 def torture(stand, add, chance, task):
-    (run, kind, rank, ranks, manner, error), calls, at = task
+    (run, kind, rank, ranks, manner, error), count, at = task
     row = ", ".join(filter(None, (run, kind, error, manner))) + (f", rank {rank} of {ranks}" if ranks > 1 else "")
-    if calls == 0:
+    if count == 0:
         return add(row, False, "no call was counted")
-    at = at or chance.randint(1, calls)
-    more = {"FAIL_LASTING": "1"} if manner == "lasting" else {}
+    more, mark = {"at": at or chance.randint(1, count)}, calls.Mark(stand)
+    if manner == "lasting":
+        more["lasting"] = 1
     if error:
-        more["FAIL_ERRNO"] = str(getattr(errno, error))
-    environment = {**environment_of(stand, run, kind, rank, ranks), **more, "FAIL_AT": str(at)}
+        more["errno"] = getattr(errno, error)
+    environment = environment_of(stand, run, kind, rank, ranks, mark=mark.path, **more)
     out = stand.output("tried")
     wrong = wrong_of(stand.command(run, out, ranks), out, environment, stand.undisturbed(run, ranks)[0])
-    add(row, not wrong, f"call {at}: {wrong}")
+    if mark.is_there() or wrong:
+        return add(row, not wrong, f"call {more['at']} of {count}: {wrong}")
+    add(f"{row}: not reached", tables.NOT_TRIED)
 
 
 def wrong_of(command, out, environment, expected):

@@ -1,4 +1,5 @@
-"""How processes of a torture are found, waited for and ended, each by its own number."""
+"""How processes of a torture are found, waited for and ended. Numbers are used again by the system: what is not a child of ours is known
+by its number and the moment at which it began, and gets a signal only while both fit."""
 
 import os
 import signal
@@ -7,6 +8,19 @@ import tempfile
 import time
 
 ENDLESS = 999  # the exit code of what did not end
+_started = []  # whose end nobody has seen yet
+
+
+class Found(int):
+    """The number of a process that was alive at this moment."""
+
+    def __new__(cls, number):
+        self = super().__new__(cls, number)
+        self.began = began(number)
+        return self
+
+    def lives(self):
+        return began(self) == self.began and state_of(self) not in ("", "Z")
 
 
 def run(command, environment=None, seconds=120):
@@ -22,29 +36,50 @@ def spoken(command, seconds=120):
         printed, said = process.communicate(timeout=seconds)
         return process.returncode, said, printed
     except subprocess.TimeoutExpired:
-        process.kill()
-        printed, said = process.communicate()
-        return ENDLESS, said, printed
+        return (ENDLESS, *_killed(process))
 
 
 def start(command, environment=None, **more):
-    """A process without input, whose standard error is kept, each byte that is no UTF-8 replaced."""
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, **{"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **more},
-                            text=True, errors="replace", env={**os.environ, **(environment or {})})
+    """A process without input, whose standard error is kept, each byte that is no UTF-8 replaced. end_started() ends it at the latest."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, text=True, errors="replace", env={**os.environ, **(environment or {})},
+                               **{"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **more})
+    _started[:] = [each for each in _started if each.returncode is None] + [process]
+    return process
+
+
+def end_started():
+    """Ends all that start() gave and that still live, with all of theirs."""
+    while _started:
+        if (process := _started.pop()).poll() is None:
+            _killed(process)
 
 
 def end_of(process, seconds):
-    """As run(); what did not end in time is killed."""
+    """As run(); what did not end in time is killed, with its descendants."""
     try:
         _, said = process.communicate(timeout=seconds)
         return process.returncode, said
     except subprocess.TimeoutExpired:
-        process.kill()
+        return ENDLESS, _killed(process)[0]
+
+
+def all_ended(process, word, seconds):
+    """As end_of(), and who of the run is left so long after, which is killed then."""
+    until = time.monotonic() + seconds
+    code, said = end_of(process, seconds)
+    return code, said, left_after(word, until - time.monotonic())
+
+
+def _killed(process):
+    """Kills it and its descendants; what it said on standard error and on standard output."""
+    theirs = descendants_of(process.pid) if process.poll() is None else []
+    for each in (process, *theirs):
+        send(each, signal.SIGKILL)
     try:
-        _, said = process.communicate(timeout=5)
-    except subprocess.TimeoutExpired:  # a child of it holds the pipe
-        said = ""
-    return ENDLESS, said
+        printed, said = process.communicate(timeout=5)
+    except subprocess.TimeoutExpired:  # a process that is no descendant any more holds the pipe
+        return "", ""
+    return said or "", printed or ""
 
 
 def measured(command, seconds):
@@ -55,7 +90,7 @@ def measured(command, seconds):
         ended, code, used = 0, 0, None
         while not ended:
             if time.monotonic() > until:
-                send(process.pid, signal.SIGKILL)  # process.kill() would wait for it
+                os.kill(process.pid, signal.SIGKILL)  # nobody has waited for it, as process.kill() would
             ended, code, used = os.wait4(process.pid, os.WNOHANG)
             time.sleep(0.005)
         process.returncode = os.waitstatus_to_exitcode(code) if time.monotonic() < until else ENDLESS
@@ -65,8 +100,8 @@ def measured(command, seconds):
 
 def with_word(word):
     """Those whose command line has the word in it."""
-    return [each for each in map(int, filter(str.isdigit, os.listdir("/proc")))
-            if word in words_of(each) and each != os.getpid() and state_of(each) not in ("", "Z")]
+    return [each for each in map(Found, filter(str.isdigit, os.listdir("/proc")))
+            if word in words_of(each) and each != os.getpid() and each.lives()]
 
 
 def words_of(process):
@@ -79,13 +114,13 @@ def words_of(process):
 
 
 def stat_of(process):
-    """Its letter and its parent in /proc; empty and 0 where there is none."""
+    """Its letter, its parent and the moment at which it began in /proc; empty and 0 where there is none."""
     try:
         with open(f"/proc/{process}/stat") as file:
-            state, parent = file.read().rsplit(") ", 1)[1].split()[:2]
-            return state, int(parent)
+            words = file.read().rsplit(") ", 1)[1].split()  # from the third one on
+            return words[0], int(words[1]), int(words[19])
     except (OSError, IndexError):
-        return "", 0
+        return "", 0, 0
 
 
 def state_of(process):
@@ -96,11 +131,15 @@ def parent_of(process):
     return stat_of(process)[1]
 
 
+def began(process):
+    return stat_of(process)[2]
+
+
 def descendants_of(process):
     """Its children, theirs, and so on."""
     children = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
-        children.setdefault(parent_of(int(name)), []).append(int(name))
+        children.setdefault(parent_of(name), []).append(Found(name))
     found, to_see = [], [process]
     while to_see:
         inner = children.get(to_see.pop(), [])
@@ -131,12 +170,23 @@ def left_after(word, seconds=10):
 
 
 def send(process, number):
-    """Whether it was there to get the signal."""
+    """Whether it was alive to get the signal: what start() gave, or what was found."""
+    if isinstance(process, subprocess.Popen):
+        alive = process.poll() is None
+        process.send_signal(number)
+        return alive
     try:
-        os.kill(process, number)
+        handle = os.pidfd_open(process)
     except ProcessLookupError:
         return False
-    return True
+    try:
+        if alive := process.lives():  # as the handle is of this number, it stays the same process
+            signal.pidfd_send_signal(handle, number)
+        return alive
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
 
 
 def status_of(process):

@@ -37,6 +37,14 @@ class Receiver:
             self.process = processes.start(
                 [self.stand.temper, "batch", self.stand.model, rows, "--out", self.answers, "--samples", "100000", "-n", "64",
                  "--batch", "2", "--threads", "1", "--weights-from", self.socket], stderr=log)
+        try:
+            self.wait()
+        except BaseException:  # an interruption, too
+            self.end(signal.SIGKILL)
+            raise
+
+    def wait(self):
+        """Until it takes weights."""
         until = time.monotonic() + 30
         while not self.said().startswith("takes new weights"):
             if time.monotonic() > until or self.process.poll() is not None:
@@ -49,7 +57,7 @@ class Receiver:
 
     def end(self, number=signal.SIGTERM):
         """The exit code."""
-        processes.send(self.process.pid, number)
+        processes.send(self.process, number)
         return processes.end_of(self.process, 20)[0]
 
     def command(self, *more):

@@ -16,10 +16,13 @@ import processes
 import stand as s
 import tables
 
-# Fails in the way and at the share of answers that the file says which it gets; judges where there is none.
-JUDGE = '''import json, os, random, sys, time
-chance = random.Random(f"{os.getpid()}/{time.time_ns()}")
-fails, share = open(sys.argv[1]).read().split() if os.path.exists(sys.argv[1]) else ("judge", 0)
+# Fails in the way, at the share of answers and with the seed that the file says which it gets; judges where there is none. Each judge that
+# starts has a number, and chances of its own.
+JUDGE = '''import json, os, random, subprocess, sys, time
+fails, share, seed = open(sys.argv[1]).read().split() if os.path.exists(sys.argv[1]) else ("judge", 0, 0)
+counted = os.open(sys.argv[1] + ".starts", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.write(counted, b".")
+chance = random.Random(f"{seed}/{os.lseek(counted, 0, os.SEEK_CUR)}")
 for line in sys.stdin:
     asked = json.loads(line)
     way = fails if chance.random() < float(share) else "judge"
@@ -31,7 +34,7 @@ for line in sys.stdin:
         os.close(1)
         time.sleep(1000)
     if way == "child":
-        os.system("setsid sleep 1000 &")
+        subprocess.Popen([sys.argv[1], "1000"], executable="/bin/sleep", start_new_session=True)
     if way == "garbage":
         sys.stdout.buffer.write(os.urandom(chance.choice([1, 100, 100000])) + b"\\n")
     elif way == "half":
@@ -106,7 +109,7 @@ def killed(stand, add, chance, ranks):
         of_run or [process.pid])
     number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]) if victim != process.pid else signal.SIGKILL
     what = f"{processes.words_of(victim)!r} after {time.monotonic() - begin:.2f} s"
-    processes.send(victim, number)
+    struck = processes.send(process if victim == process.pid else victim, number)
     code, said = processes.end_of(process, 60)
     left = [each for each in of_run if not gone(each)]
     wrong = f"processes {left} are left" if left else ""
@@ -115,17 +118,15 @@ def killed(stand, add, chance, ranks):
     if code == processes.ENDLESS:
         processes.left_after(out, 0)
     wrong = wrong or s.wrong_of_resuming(command, out, expected)
-    add(f"{ranks} ranks, {whom}, {number.name}", not wrong, f"{what}: exit code {code}: {said[-300:]!r}; {wrong}")
+    add(f"{ranks} ranks, {whom}, {number.name}" if struck else f"{ranks} ranks: {whom} was done before",
+        not wrong if struck or wrong else tables.NOT_TRIED, f"{what}: exit code {code}: {said[-300:]!r}; {wrong}")
 
 
 def gone(process, seconds=10):
     until = time.monotonic() + seconds
-    while processes.state_of(process) not in ("", "Z") and time.monotonic() < until:
+    while process.lives() and time.monotonic() < until:
         time.sleep(0.05)
-    if processes.state_of(process) in ("", "Z"):
-        return True
-    processes.send(process, signal.SIGKILL)
-    return False
+    return not processes.send(process, signal.SIGKILL)
 
 
 def failing(stand, add, chance, way):
@@ -134,7 +135,9 @@ def failing(stand, add, chance, way):
     command = command_of(stand, out, 1, "--grpo.on_reward_error", "stop" if stops else "drop")
     os.makedirs(stand.runs, exist_ok=True)
     with open(f"{out}.ways", "w") as file:
-        file.write(f"{way} {share}")
+        file.write(f"{way} {share} {chance.random()}")
+    if os.path.exists(f"{out}.ways.starts"):
+        os.remove(f"{out}.ways.starts")
     code, said = processes.run(command)
     left = processes.left_after(f"{out}.ways", 5)
     right = (code == 0 or (code in (2, 4) and "reward program" in said)) and "defect" not in said and not left

@@ -60,13 +60,15 @@ def crowd(receiver, add, chance, asked):
 
     dripping = threading.Thread(target=drip)
     dripping.start()
-    for _ in range(asked.syncs):
-        wrong = receiver.wrong_of_sync()
-        add(f"honest beside {asked.idle} idle and {asked.slow} slow connections", not wrong, wrong)
-    ends.set()
-    dripping.join()
-    for each in idle + slow:
-        each.close()
+    try:
+        for _ in range(asked.syncs):
+            wrong = receiver.wrong_of_sync()
+            add(f"honest beside {asked.idle} idle and {asked.slow} slow connections", not wrong, wrong)
+    finally:
+        ends.set()
+        dripping.join()
+        for each in idle + slow:
+            each.close()
 
 
 def attacks(receiver, add, chance, count):

@@ -13,35 +13,10 @@ import tempfile
 import time
 
 import processes
+import recipes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-
-SFT = """model: {{path: {model}}}
-data: {{train: {rows}/train.jsonl, max_length: 48}}
-train: {{steps: 8, rows_per_step: 4, threads: 1, optimizer: {{lr: 1e-3}}}}
-checkpoint: {{every_steps: 2, keep_last: 2}}
-"""
-PREFERENCE = """recipe: preference
-model: {{path: {model}}}
-data: {{train: {rows}/pairs.jsonl, max_length: 48}}
-train: {{steps: 6, rows_per_step: 4, threads: 1, optimizer: {{lr: 1e-3}}}}
-checkpoint: {{every_steps: 2}}
-"""
-DISTILL = """recipe: distill
-distill: {{teacher: {model}}}
-model: {{path: {model}}}
-data: {{train: {rows}/train.jsonl, max_length: 48}}
-train: {{steps: 6, rows_per_step: 4, threads: 1, optimizer: {{lr: 1e-3}}}}
-checkpoint: {{every_steps: 2}}
-"""
-GRPO = """recipe: grpo
-model: {{path: {model}}}
-data: {{train: {rows}/prompts.jsonl, max_length: 48}}
-grpo: {{group_size: 4, prompts_per_rollout: 4, max_new_tokens: 8, rewards: [{{type: length, target: 5}}]}}
-train: {{steps: 4, threads: 1, optimizer: {{lr: 1e-3}}}}
-checkpoint: {{every_steps: 2}}
-"""
 
 
 class Stand:
@@ -66,16 +41,16 @@ class Stand:
         self.model = os.path.join(self.folder, "model")
         self.plainly("init", os.path.join(self.rows, "qwen3-tiny"), self.model)
         self.shorten()
-        sft, adapters = self.configuration("sft", SFT), ["--adapters", "[{name: a, rank: 4}, {name: b, rank: 2}]"]
+        sft, adapters = self.configuration("sft", recipes.SFT), ["--adapters", "[{name: a, rank: 4}, {name: b, rank: 2}]"]
         # configuration and flags of what is trained, by name
         self.kinds = {
             "sft": (sft, []),
             "asynchronous": (sft, ["--checkpoint.async", "true"]),
             "adapters": (sft, adapters),
             "quantized": (sft, ["--quantize.preset", "INT8"]),
-            "preference": (self.configuration("preference", PREFERENCE), []),
-            "distill": (self.configuration("distill", DISTILL), []),
-            "grpo": (self.configuration("grpo", GRPO), []),
+            "preference": (self.configuration("preference", recipes.PREFERENCE), []),
+            "distill": (self.configuration("distill", recipes.DISTILL), []),
+            "grpo": (self.configuration("grpo", recipes.GRPO), []),
         }
 
     def shorten(self):
@@ -147,6 +122,7 @@ class Stand:
             start = time.monotonic()
             code, said = processes.run(self.command(kind, whole, ranks))
             if code != 0:
+                processes.left_after(whole, 0)
                 raise RuntimeError(f"an undisturbed run of {kind} ended with {code}:\n{said}")
             return bits_of(whole), time.monotonic() - start
 
@@ -196,4 +172,6 @@ def difference_of(output, expected):
 def wrong_of_resuming(command, output, expected):
     """Of the same command without a disturbance; empty where it ends with the bits of an undisturbed run."""
     code, said = processes.run(command)
+    if code == processes.ENDLESS:
+        processes.left_after(output, 0)
     return f"the same command then ends with {code}: {said[-300:]!r}" if code != 0 else difference_of(output, expected)

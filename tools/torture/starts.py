@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Kills or stops a random rank, or the launcher of MPI, within the first second of runs of several ranks. Each has to end within 30 s
-with exit code 4 and a sentence that names the rank, as lost, stopped or not come (mpirun is
-named by its signal), with no process left; 0 where all was done. The same command then ends with the bits of an undisturbed run.
+with exit code 4 and a sentence that names the rank, as lost, stopped or not come (mpirun is named by its signal), with no process left;
+0 where all was done. The same command then ends with the bits of an undisturbed run. Runs that were done before there was a victim do
+not count.
 
   tools/torture/starts.py TEMPER [--moments 300] [--ranks 2,4] [--runs sft] [--seed 1] [--jobs 1]
 """
@@ -41,14 +42,14 @@ def torture(stand, add, chance, task):
     victim = chance.choice(victims) if victims else 0
     rank = processes.rank_of(victim) if victim else None
     moment = time.monotonic() - begin
-    if victim:
-        processes.send(victim, number)
+    struck = victim and processes.send(victim, number)
     code, said = processes.end_of(process, LONGEST + 35)
     took = time.monotonic() - begin - moment
     left = processes.left_after(out)
     wrong = wrong_of(code, said, took, left, rank) or s.wrong_of_resuming(command, out, expected)
     whom = "mpirun" if rank is None else "a rank"
-    add(f"{run}, {ranks} ranks, {whom}, {signal.Signals(number).name}", not wrong,
+    row = f"{run}, {ranks} ranks, {whom}, {signal.Signals(number).name}" if struck else f"{run}, {ranks} ranks: was done before"
+    add(row, tables.NOT_TRIED if not struck and not wrong and code == 0 else struck and not wrong,
         f"process {victim}, rank {rank}, after {moment:.3f} s: exit code {code} after {took:.1f} s: {said[-300:]!r}; {wrong}")
 
 

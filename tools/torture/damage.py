@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Damages checkpoints at random places: a bit, a byte, zeros, blocks that change places, a file that is cut, longer, gone, empty, there
 twice, or of another update. A run that resumes has to end with the bits of an undisturbed run (from an older checkpoint, or where
-nobody reads what is damaged) or with exit code 2 and a sentence that names the file; never with others.
+nobody reads what is damaged) or with exit code 2 and a sentence that names the file; never with others. Each damage changes something.
 
   tools/torture/damage.py TEMPER [--damages 10000] [--runs sft,adapters,preference,grpo] [--ranks 1] [--seed 1] [--jobs 1]
 """
@@ -33,9 +33,7 @@ def torture(stand, add, chance, task):
     checkpoints = os.path.join(out, "checkpoints") if os.path.isdir(os.path.join(out, "checkpoints")) else out
     files = sorted(os.path.join(folder, name) for folder, _, names in os.walk(checkpoints) for name in names
                    if "checkpoints" in folder)
-    path = chance.choice(files)
-    manner = chance.choice(list(DAMAGES))
-    where = DAMAGES[manner](path, files, chance)
+    path, manner, where = damaged(files, chance)
     code, said = processes.run(stand.command(run, out, ranks, *KEEP))
     if code == 0:
         wrong = s.difference_of(out, expected)
@@ -43,6 +41,25 @@ def torture(stand, add, chance, task):
         wrong = "" if code == 2 and os.path.basename(path) in said else "it has to be 2, with the file's name"
     add(f"{run}, {manner}, {'resumed' if code == 0 else 'refused'}", not wrong,
         f"{os.path.relpath(path, out)} {where}: exit code {code}: {said[-300:]!r}; {wrong}")
+
+
+def damaged(files, chance):
+    """Which file, in which manner, and where. What changes nothing, such as zeros among zeros, is chosen again."""
+    while True:
+        path, manner = chance.choice(files), chance.choice(list(DAMAGES))
+        before = state_of(path)
+        where = DAMAGES[manner](path, files, chance)
+        if state_of(path) != before:
+            return path, manner, where
+
+
+def state_of(path):
+    """Its bytes, if it is there, and the names beside it."""
+    content = None
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            content = file.read()
+    return content, sorted(os.listdir(os.path.dirname(path)))
 
 
 def half_way(stand, run, ranks):

@@ -18,7 +18,7 @@ import tables
 
 # Of a checkpoint bits are hashed: what is changed there counts as damage (damage.py).
 VALUES = {"NaN": math.nan, "infinity": math.inf, "-infinity": -math.inf, "1e38": 1e38, "-1e38": -1e38, "1e-40": 1e-40}
-SAYS = re.compile(r"nan|infinit|finite|overflow|too large", re.IGNORECASE)
+SAYS = re.compile(r"\b(nan|inf|infinit\w*|finite|overflow\w*|too large)\b", re.IGNORECASE)
 SEVERAL = ["train", "adapters", "eval", "batch", "bfloat16", "merge", "adapter"]
 
 
@@ -39,6 +39,7 @@ def torture(stand, add, chance, task):
     tensor, at = safetensors.put(spoiled, VALUES[name], chance)
     out = os.path.join(place, "out")
     code, said, printed = processes.spoken(command_of(stand, what, model, adapter, out))
+    said, printed = (text.replace(stand.folder, "") for text in (said, printed))  # the words may be part of its name
     wrong = ""
     if code not in (0, 2, 4) or "defect" in said:
         wrong = "it has to be 0, 2 or 4"

@@ -26,6 +26,8 @@ def read(batch):
     """Of each file and line: counts of its branches, added up over the objects."""
     found = collections.defaultdict(dict)
     said = subprocess.run(["gcov", "--json-format", "--branch-probabilities", "--stdout", *batch], capture_output=True, text=True)
+    if said.returncode != 0:
+        raise RuntimeError(f"gcov ended with {said.returncode}:\n{said.stderr}")
     for line in said.stdout.splitlines():
         data = json.loads(line)
         for file in data["files"]:
@@ -57,16 +59,24 @@ def main():
     data = [str(path) for path in pathlib.Path(asked.build).resolve().rglob("*.gcda")]
     if not data:
         sys.exit(f"{asked.build} has no counts (*.gcda): build with preset coverage, and run tests")
+    try:
+        merged = read_all(data)
+    except RuntimeError as error:
+        sys.exit(str(error))
+    files = {name: lines for name, lines in merged.items()
+             if name.split("/")[1] in asked.rooms and "_test" not in os.path.basename(name)}
+    short = tell(files, asked)
+    sys.exit(1 if short else 0)
+
+
+def read_all(data):
     merged = collections.defaultdict(dict)
     with concurrent.futures.ProcessPoolExecutor() as workers:
         for found in workers.map(read, [data[at:at + 16] for at in range(0, len(data), 16)]):
             for name, lines in found.items():
                 for (number, _), counts in lines.items():
                     add(merged[name], number, counts)
-    files = {name: lines for name, lines in merged.items()
-             if name.split("/")[1] in asked.rooms and "_test" not in os.path.basename(name)}
-    short = tell(files, asked)
-    sys.exit(1 if short else 0)
+    return merged
 
 
 def tell(files, asked):

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "base/threads.h"
 #include "data/test_support.h"
+#include "tests/support/errors.h"
 
 namespace temper::data {
 namespace {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "device/host_memory.h"
 #include "recipes/mesh_proposals.h"
 #include "recipes/recipe.h"
 
@@ -108,6 +109,14 @@ std::string what_or_which_mesh(const RunConfig& config, const Setting& setting, 
   return join(ways, "; or ");
 }
 
+// The device, with whose limit it is that leaves so much, where that is a limit of this process.
+std::string place_of_limit(const RunConfig& config, const Setting& setting) {
+  const std::string device = to_string(setting.facts.device);
+  if (setting.facts.hardware != hardware::kCpu || config.memory_limit_mib > 0) return device;
+  const std::string limited_by = device::host_memory().limited_by;
+  return limited_by.empty() ? device : fmt::format("{} (limited by {})", device, limited_by);
+}
+
 }  // namespace
 
 void check_memory(const RunConfig& config, const Setting& setting, const RunMemory& plan, int64_t limit) {
@@ -120,7 +129,7 @@ void check_memory(const RunConfig& config, const Setting& setting, const RunMemo
     plan.rollouts->check_host(plan.host_copies, free);
   if (plan.total <= limit) return;
   const std::string fits = what_or_which_mesh(config, setting, limit);
-  const std::string device = to_string(setting.facts.device);
+  const std::string device = place_of_limit(config, setting);
   if (fixed_bytes(plan) > limit)
     fail_resources(
         "[memory] weights, gradients, optimizer states and workspace need {}, but only {} may be used on {}; "

@@ -15,7 +15,7 @@ import processes
 import stand as s
 import tables
 
-RANGES = {"v": (200, 8000), "d": (20, 4000), "group": (60, 1024)}  # MiB
+RANGES = {"v": (200, 8000), "d": (20, 4000), "group": (8, 1024)}  # MiB
 NOT_STARTED = 127  # of the shell and of the loader
 
 

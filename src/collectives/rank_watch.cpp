@@ -116,11 +116,10 @@ void RankWatch::hear(Line& line) {
       news_ = now_;
     } else if (said == kEnds) {
       line.ends = true;
+      if (ended_at_ == 0) ended_at_ = now_;
     }
   }
-  if (line.ends) {
-    if (ended_at_ == 0) ended_at_ = now_;
-  } else if (lost_at_ == 0) {
+  if (!line.ends && lost_at_ == 0) {
     lost_at_ = now_;
     lost_ = describe(line) + " was lost";
   }

@@ -155,6 +155,14 @@ TEST_F(Ranks, ThatDoNotEndBehindTheOthersAreNamed) {
     tell_launcher_end();
   });
   expect_has(trouble_of(watch, 5), fmt::format("rank 0 (process {}) does not end", hangs));
+  RankWatch both(2, kSoon);  // which say so, and hang behind it
+  for (const int rank : {0, 1})
+    start(both, rank, [] {
+      tell_launcher_ready();
+      tell_launcher_end();
+      sleep_on();
+    });
+  expect_has(trouble_of(both, 5), " does not end, 0 s after a rank has");
 }
 
 // Unless their launcher stays.

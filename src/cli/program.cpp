@@ -236,11 +236,6 @@ int show(const CLI::App& app, const CLI::Success& success) {
   return code;
 }
 
-// What leaves this process the least memory; empty: the machine, or that cannot be found out.
-std::string limit_of_memory() noexcept try { return device::host_memory().limited_by; } catch (...) {
-  return "";
-}
-
 }  // namespace
 
 int Program::run(int argc, char** argv) {
@@ -261,9 +256,8 @@ int Program::run(int argc, char** argv) {
     std::fprintf(stderr, "temper: %s\n", shown_message(error.what()).c_str());
     return static_cast<int>(error.kind());
   } catch (const std::bad_alloc&) {
-    const std::string limit = limit_of_memory();
-    std::fprintf(stderr, "temper: out of memory%s%s%s; use a smaller micro-batch, sequence length or model\n",
-                 limit.empty() ? "" : " (limited by ", limit.c_str(), limit.empty() ? "" : ")");
+    std::fprintf(stderr, "temper: out of memory%s; use a smaller micro-batch, sequence length or model\n",
+                 device::named_limit().c_str());
     return static_cast<int>(ErrorKind::kResources);
   } catch (const std::system_error& error) {
     // Threads and their locks: the system has no more of them.

@@ -109,6 +109,15 @@ HostMemory host_memory(const std::string& proc, const std::string& cgroups) {
 
 HostMemory host_memory() { return host_memory("/proc", "/sys/fs/cgroup"); }
 
+std::string named_limit() noexcept {
+  try {
+    const std::string by = host_memory().limited_by;
+    return by.empty() ? "" : " (limited by " + by + ")";
+  } catch (...) {
+    return "";
+  }
+}
+
 int64_t resident_bytes() { return number_in(text_of("/proc/self/status"), "VmRSS:").value_or(0) * 1024; }
 
 int64_t free_addresses() { return left_of(RLIMIT_AS, text_of("/proc/self/status"), "VmSize:").value_or(-1); }

@@ -18,6 +18,10 @@ HostMemory host_memory();
 // process's.
 HostMemory host_memory(const std::string& proc, const std::string& cgroups);
 
+// " (limited by ulimit -v)", behind what such a limit leaves too little for; empty where no limit of this
+// process does, or where that cannot be found out.
+std::string named_limit() noexcept;
+
 int64_t resident_bytes();  // of this process; 0: unknown
 
 // Addresses that may still be reserved, whatever memory is behind them; -1: as many as there are.

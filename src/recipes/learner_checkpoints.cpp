@@ -196,12 +196,9 @@ void Learner::commit_save() {
   prepared_.reset();
   // A run that resumes from it, after a power cut, too, has the numbers of all updates before. Where they
   // cannot be synced the run ends behind its checkpoint.
-  std::optional<Error> failed;
-  try {
+  const std::optional<Error> failed = collectives::error_in([&] {
     setup_->kept_errors->at_root([&](const collectives::Root& root) { metrics_.get(root).sync(); });
-  } catch (const Error& error) {
-    failed = error;
-  }
+  });
   save.files.commit(ranks());
   saved_step_ = save.step;
   kept_step_ = save.best_step;

@@ -113,8 +113,7 @@ std::string what_or_which_mesh(const RunConfig& config, const Setting& setting, 
 std::string place_of_limit(const RunConfig& config, const Setting& setting) {
   const std::string device = to_string(setting.facts.device);
   if (setting.facts.hardware != hardware::kCpu || config.memory_limit_mib > 0) return device;
-  const std::string limited_by = device::host_memory().limited_by;
-  return limited_by.empty() ? device : fmt::format("{} (limited by {})", device, limited_by);
+  return device + device::named_limit();
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ class MpiGroup final : public Group {
   // `bytes` that each of the others gets.
   std::vector<Header> meet(const Call& call, const std::vector<int64_t>& bytes) {
     const auto memory = std::make_shared<std::array<std::vector<Header>, 2>>();
-    auto& [headers, mine] = *memory;
+    std::vector<Header>&headers = (*memory)[0], &mine = (*memory)[1];
     headers.resize(static_cast<size_t>(size()));
     for (const int64_t count : bytes) mine.emplace_back(call, count);
     std::vector<Message> sent, received;

@@ -5,7 +5,8 @@
   build/coverage/test_config && build/coverage/test_exchange
   tools/branch_coverage.py build/coverage config exchange [--least 95] [--lines]
 
-Branches that only an exception takes, which the compiler adds behind every call, do not count. Templates and files that several
+Branches that only an exception takes, which the compiler adds behind every call, do not count, nor do those of the code that
+it adds to take apart what was being built then. Templates and files that several
 objects contain count once, with what any of them took. Prints a line for each room and for the files with the most
 branches that are not taken, with --lines also their lines; the exit code is 1 if a room has less than --least percent.
 """
@@ -13,29 +14,47 @@ branches that are not taken, with --lines also their lines; the exit code is 1 i
 import argparse
 import collections
 import concurrent.futures
-import json
+import functools
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def read(batch):
+# What gcov's --all-blocks writes: of a file, of a line, of a block of it (by $$$$$ if only an exception leads there and none
+# did), and of the branches that its last block ends with.
+SOURCE = re.compile(r" *-: *0:Source:(.*)")
+LINE = re.compile(r" *[^:]+: *([1-9][0-9]*):")
+BLOCK = re.compile(r" *([^:]+): *[0-9]+-block")
+BRANCH = re.compile(r"branch +[0-9]+ (?:taken ([0-9]+)|never executed)(.*)")
+
+
+def read(build, batch):
     """Of each file and line: counts of its branches, added up over the objects."""
-    found = collections.defaultdict(dict)
-    said = subprocess.run(["gcov", "--json-format", "--branch-probabilities", "--stdout", *batch], capture_output=True, text=True)
+    said = subprocess.run(["gcov", "--all-blocks", "--branch-probabilities", "--branch-counts", "--stdout", *batch],
+                          capture_output=True, text=True, errors="replace", cwd=build)
     if said.returncode != 0:
         raise RuntimeError(f"gcov ended with {said.returncode}:\n{said.stderr}")
-    for line in said.stdout.splitlines():
-        data = json.loads(line)
-        for file in data["files"]:
-            name = os.path.relpath(os.path.join(data["current_working_directory"], file["file"]), ROOT)
-            if not name.startswith("src/"):
-                continue
-            for each in file["lines"]:
-                add(found[name], each["line_number"], [branch["count"] for branch in each["branches"] if not branch["throw"]])
+    found = collections.defaultdict(dict)
+    name, number, counts, counted = None, 0, [], True
+    for text in said.stdout.splitlines():
+        if branch := BRANCH.match(text):
+            if counted and "(throw)" not in branch[2]:
+                counts.append(int(branch[1] or 0))
+        elif block := BLOCK.match(text):
+            counted = block[1] != "$$$$$"
+        elif (source := SOURCE.match(text)) or (line := LINE.match(text)):
+            if name:
+                add(found[name], number, counts)
+            number, counts, counted = 0, [], True
+            if source:
+                name = os.path.relpath(os.path.normpath(os.path.join(build, source[1])), ROOT)
+                name = name if name.startswith("src/") else None
+            else:
+                number = int(line[1])
     return found
 
 
@@ -56,11 +75,12 @@ def main():
     parser.add_argument("--files", type=int, default=20, help="so many are listed")
     parser.add_argument("--lines", action="store_true", help="lists the lines, too")
     asked = parser.parse_args()
-    data = [str(path) for path in pathlib.Path(asked.build).resolve().rglob("*.gcda")]
+    build = pathlib.Path(asked.build).resolve()
+    data = [str(path) for path in build.rglob("*.gcda")]
     if not data:
         sys.exit(f"{asked.build} has no counts (*.gcda): build with preset coverage, and run tests")
     try:
-        merged = read_all(data)
+        merged = read_all(build, data)
     except RuntimeError as error:
         sys.exit(str(error))
     files = {name: lines for name, lines in merged.items()
@@ -69,10 +89,10 @@ def main():
     sys.exit(1 if short else 0)
 
 
-def read_all(data):
+def read_all(build, data):
     merged = collections.defaultdict(dict)
     with concurrent.futures.ProcessPoolExecutor() as workers:
-        for found in workers.map(read, [data[at:at + 16] for at in range(0, len(data), 16)]):
+        for found in workers.map(functools.partial(read, build), [data[at:at + 16] for at in range(0, len(data), 16)]):
             for name, lines in found.items():
                 for (number, _), counts in lines.items():
                     add(merged[name], number, counts)

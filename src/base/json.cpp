@@ -169,11 +169,14 @@ double Json::as_double() const {
   if (is_int()) return static_cast<double>(std::get<int64_t>(value_));
   return get<double>(value_, "a number", kind_name());
 }
-const std::string& Json::as_string() const { return get<std::string>(value_, "a string", kind_name()); }
-const Json::Array& Json::as_array() const { return get<Array>(value_, "an array", kind_name()); }
-const Json::Object& Json::as_object() const { return get<Object>(value_, "an object", kind_name()); }
-Json::Array& Json::as_array() { return get<Array>(value_, "an array", kind_name()); }
-Json::Object& Json::as_object() { return get<Object>(value_, "an object", kind_name()); }
+const std::string& Json::as_string() const& { return get<std::string>(value_, "a string", kind_name()); }
+const Json::Array& Json::as_array() const& { return get<Array>(value_, "an array", kind_name()); }
+const Json::Object& Json::as_object() const& { return get<Object>(value_, "an object", kind_name()); }
+Json::Array& Json::as_array() & { return get<Array>(value_, "an array", kind_name()); }
+Json::Object& Json::as_object() & { return get<Object>(value_, "an object", kind_name()); }
+std::string Json::as_string() && { return std::move(get<std::string>(value_, "a string", kind_name())); }
+Json::Array Json::as_array() && { return std::move(get<Array>(value_, "an array", kind_name())); }
+Json::Object Json::as_object() && { return std::move(get<Object>(value_, "an object", kind_name())); }
 
 const Json* Json::find(std::string_view key) const {
   const auto* object = std::get_if<Object>(&value_);

@@ -68,11 +68,15 @@ class Json {
   bool as_bool() const;
   int64_t as_int() const;
   double as_double() const;  // integers convert
-  const std::string& as_string() const;
-  const Array& as_array() const;
-  const Object& as_object() const;
-  Array& as_array();
-  Object& as_object();
+  // A value that is about to go hands over what it holds: loops over `parse(...).as_object()` are safe.
+  const std::string& as_string() const&;
+  const Array& as_array() const&;
+  const Object& as_object() const&;
+  Array& as_array() &;
+  Object& as_object() &;
+  std::string as_string() &&;
+  Array as_array() &&;
+  Object as_object() &&;
 
   // Object access. find returns null when absent; at throws and names the key; set replaces or appends.
   const Json* find(std::string_view key) const;

@@ -38,6 +38,19 @@ TEST(Json, FormatsFloatsAsPython) {
   EXPECT_EQ(format_double(-0.1), "-0.1");
 }
 
+// A loop over what a value holds that is gone before the loop begins: it handed it over.
+TEST(Json, AValueThatIsAboutToGoHandsOverWhatItHolds) {
+  static_assert(std::is_same_v<decltype(Json::parse("", "")), Json>);
+  static_assert(std::is_same_v<decltype(Json().as_object()), Json::Object>);
+  static_assert(std::is_same_v<decltype(Json().as_array()), Json::Array>);
+  static_assert(std::is_same_v<decltype(Json().as_string()), std::string>);
+  std::string names;
+  for (const auto& [name, value] : Json::parse(R"({"a": 1, "b": 2})", "t").as_object()) names += name;
+  for (const Json& item : Json::parse(R"(["c", "d"])", "t").as_array()) names += item.as_string();
+  EXPECT_EQ(names + Json("e").as_string(), "abcde");
+  EXPECT_THROW(Json(1).as_object(), Error);
+}
+
 // Growing by halves it would take more than half as much again.
 TEST(Json, ALongStringWithEscapesTakesItsOwnSize) {
   std::string text = "\"";

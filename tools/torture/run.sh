@@ -16,6 +16,7 @@ run keys.py --jobs "$jobs" --letters "$(times 1)" --values "$(times 1)"
 run inputs.py --jobs "$jobs" --inputs "$(times 2000)"
 run values.py --jobs "$jobs" --values "$(times 400)"
 run damage.py --jobs "$jobs" --damages "$(times 10000)"
+run gpu_memory.py --sizes "$(times 20)" --moments "$(times 20)"
 run powercuts.py --jobs "$jobs" --cuts "$(times 200)"
 run powercuts.py --jobs "$of_ranks" --cuts "$(times 40)" --ranks 2 --runs sft,asynchronous
 run failures.py --jobs "$jobs" --samples "$(times 25)"

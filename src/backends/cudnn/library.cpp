@@ -25,10 +25,10 @@ Function* find(const char* name) {
 
 void check(cudnnStatus_t status, const char* what) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  device::check_launch(what);  // of a lost GPU the library only says that it failed
-  device::throw_failure(failure_of(status),
-                        fmt::format("[cudnn] {} failed: {}", what,
-                                    find<decltype(cudnnGetErrorString)>("cudnnGetErrorString")(status)));
+  device::throw_failure_of_library(
+      failure_of(status), what,
+      fmt::format("[cudnn] {} failed: {}", what,
+                  find<decltype(cudnnGetErrorString)>("cudnnGetErrorString")(status)));
 }
 
 Library open() {

@@ -29,7 +29,6 @@ device::Failure failure_of(fe::error_t error) {
 
 void check(fe::error_t error, const PlanKey& key) {
   if (error.is_good()) return;
-  device::check_launch("attention through cuDNN");  // of a lost GPU the library only says that it failed
   const std::string what = fmt::format(
       "[cudnn] attention {} of {} × {} queries and {} keys, {} heads over {}, head_dim {}, value_dim {}, "
       "window "
@@ -39,7 +38,7 @@ void check(fe::error_t error, const PlanKey& key) {
       error.get_message());
   if (error.get_code() == fe::error_code_t::GRAPH_NOT_SUPPORTED)
     fail("{}; choose another attn_implementation", what);
-  device::throw_failure(failure_of(error), what);
+  device::throw_failure_of_library(failure_of(error), "attention through cuDNN", what);
 }
 
 int64_t id_of(int slot) { return slot + 1; }  // of a tensor in a graph; 0 might mean none

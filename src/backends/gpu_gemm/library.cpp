@@ -71,9 +71,9 @@ cublasLtHandle_t cublaslt_handle(Device device) {
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  device::check_launch(what);  // of a lost GPU the library only says that it failed
-  device::throw_failure(failure_of(status),
-                        fmt::format("[cublaslt] {} failed: {}", what, cublaslt().status_string(status)));
+  device::throw_failure_of_library(
+      failure_of(status), what,
+      fmt::format("[cublaslt] {} failed: {}", what, cublaslt().status_string(status)));
 }
 
 device::Failure failure_of(cublasStatus_t status) {

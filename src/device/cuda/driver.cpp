@@ -93,4 +93,11 @@ void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) fail_call(error, what, cudaGetErrorString(error));
 }
 
+void throw_failure_of_library(Failure failure, const char* call, const std::string& what) {
+  check(cudaGetLastError(), call);
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), call);
+  throw_failure(failure_with_free(failure, free), what);
+}
+
 }  // namespace temper::device

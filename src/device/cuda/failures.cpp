@@ -168,6 +168,11 @@ std::string_view name_of_failure(int code) {
   return "";
 }
 
+Failure failure_with_free(Failure failure, size_t free_bytes) {
+  constexpr size_t kLeast = size_t{64} << 20;  // more than the kernels of one call take
+  return failure == Failure::kDefect && free_bytes < kLeast ? Failure::kOutOfMemory : failure;
+}
+
 ErrorKind kind_of(Failure failure) {
   switch (failure) {
     case Failure::kOutOfMemory:

@@ -23,11 +23,19 @@ enum class Failure {
 std::optional<Failure> known_failure(int code);
 std::string_view name_of_failure(int code);  // "cudaErrorIllegalAddress"; empty where the table lacks it
 
+// A library that finds no memory to load a kernel says only that it failed: where next to nothing of the
+// GPU's memory is free, that is the reason of what would be a defect otherwise.
+Failure failure_with_free(Failure failure, size_t free_bytes);
+
 // kResources for memory, lost and unusable GPUs; kDefect for everything else.
 ErrorKind kind_of(Failure failure);
 std::string_view advice(Failure failure);  // what to do, without a period
 
 // Throws "what; advice": OutOfMemory, CannotCapture (device/graph.h), or an Error of that kind.
 [[noreturn]] void throw_failure(Failure failure, const std::string& what);
+
+// The same of a library's call on the current GPU. Of one that is lost and of one without free memory a
+// library only says that it failed: CUDA is asked, too (driver.cpp).
+[[noreturn]] void throw_failure_of_library(Failure failure, const char* call, const std::string& what);
 
 }  // namespace temper::device

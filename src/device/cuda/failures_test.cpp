@@ -34,6 +34,13 @@ TEST(CudaFailures, TheTableHasEveryErrorOfTheRuntime) {
   EXPECT_FALSE(known_failure(998));
 }
 
+TEST(CudaFailures, LibrariesThatFailWithoutFreeMemoryRanOutOfIt) {
+  EXPECT_EQ(failure_with_free(Failure::kDefect, 0), Failure::kOutOfMemory);
+  EXPECT_EQ(failure_with_free(Failure::kDefect, size_t{1} << 20), Failure::kOutOfMemory);
+  EXPECT_EQ(failure_with_free(Failure::kDefect, size_t{1} << 30), Failure::kDefect);
+  EXPECT_EQ(failure_with_free(Failure::kUnusable, 0), Failure::kUnusable);
+}
+
 TEST(CudaFailures, DefectsExitWithOne) {
   for (const cudaError_t code :
        {cudaErrorIllegalAddress, cudaErrorMisalignedAddress, cudaErrorLaunchFailure, cudaErrorAssert,

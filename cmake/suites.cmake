@@ -18,7 +18,7 @@ macro(add_suite)
   if(suite AND NOT suite MATCHES "^DISABLED_")
     math(EXPR cost "${COST} * ${tests}")
     add_test("${NAME}.${suite}" ${PROGRAM} "--gtest_filter=${suite}.*")
-    set_tests_properties("${NAME}.${suite}" PROPERTIES TIMEOUT 1800 COST ${cost} ${ENVIRONMENT}
+    set_tests_properties("${NAME}.${suite}" PROPERTIES TIMEOUT 1800 COST ${cost} ENVIRONMENT "${ENVIRONMENT}"
       SKIP_RETURN_CODE 77)
     if(suite MATCHES "^Nightly")
       set_tests_properties("${NAME}.${suite}" PROPERTIES LABELS nightly)

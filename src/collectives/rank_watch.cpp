@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cinttypes>
 #include <cmath>
 #include <csignal>
 #include <cstddef>
@@ -28,6 +29,8 @@
 namespace temper::collectives {
 namespace {
 
+constexpr int64_t kPagesFreed = 256;  // what counts as some
+
 bool is_stopped(pid_t process) {
   std::string text;
   try {
@@ -38,6 +41,18 @@ bool is_stopped(pid_t process) {
   const size_t name = text.rfind(") ");
   return name != std::string::npos && name + 2 < text.size() &&
          (text[name + 2] == 'T' || text[name + 2] == 't');
+}
+
+// Of a process's memory; 0 where it is gone.
+int64_t pages_of(pid_t process) {
+  std::string text;
+  try {
+    text = read_file(fmt::format("/proc/{}/statm", process));
+  } catch (const Error&) {
+    return 0;
+  }
+  int64_t size = 0, resident = 0;
+  return std::sscanf(text.c_str(), "%" SCNd64 " %" SCNd64, &size, &resident) == 2 ? resident : 0;
 }
 
 }  // namespace
@@ -119,6 +134,7 @@ void RankWatch::hear(Line& line) {
       if (ended_at_ == 0) ended_at_ = now_;
     }
   }
+  if (ended_at_ > 0) ended_at_ = now_;
   if (!line.ends && lost_at_ == 0) {
     lost_at_ = now_;
     lost_ = describe(line) + " was lost";
@@ -183,11 +199,22 @@ std::string RankWatch::stopped() {
   return lines_.empty() || count < lines_.size() ? found : "";
 }
 
+// Ranks with much memory take their time to end: as long as they free some, they do.
+void RankWatch::look_at_memory() {
+  int64_t pages = 0;
+  for (const auto& line : lines_) pages += pages_of(line->process);
+  if (!least_pages_ || pages + kPagesFreed <= *least_pages_) {
+    ended_at_ = now_;
+    least_pages_ = pages;
+  }
+}
+
 std::string RankWatch::trouble() {
   const double now = now_ = waited_.seconds();
+  if (ended_at_ > 0) look_at_memory();
   if (lost_at_ > 0 && now > lost_at_ + deadlines_.loss) return lost_;
   if (ended_at_ > 0 && now > ended_at_ + deadlines_.end)
-    return fmt::format("{} does not end, {:.0f} s after a rank has",
+    return fmt::format("{} does not end, and frees nothing, {:.0f} s after a rank has ended",
                        lines_.empty() ? "mpirun" : describe(*lines_.front()), deadlines_.end);
   if (ready_ < ranks_ && lost_at_ == 0 && ended_at_ == 0 && now > news_ + deadlines_.start)
     return fmt::format("{} ranks did not find each other within {:.0f} s: {}", ranks_, deadlines_.start,

@@ -14,7 +14,7 @@ namespace temper::collectives {
 struct RankDeadlines {
   double start = 25;  // seconds without news until all ranks have found each other
   double loss = 3;    // for the launcher of MPI to end the others where a rank was lost
-  double end = 60;    // from the end of the first rank to that of the last
+  double end = 25;    // without one that ends or frees memory, from the end of the first rank on
   double stop = 10;   // that a rank or mpirun is stopped (SIGSTOP) while others are not
   double early = 8;   // for ranks that have not found each other to end when they are asked to
 };
@@ -48,6 +48,7 @@ class RankWatch {
   void accept();
   void hear(Line& line);
   std::string describe(const Line& line) const;
+  void look_at_memory();
   std::string missing() const;
   std::string stopped();
 
@@ -63,9 +64,10 @@ class RankWatch {
   bool stops_ = false;
   double asked_at_ = 0;  // when stops_ became true
   Waited waited_;
-  double now_ = 0;                     // of waited_, when it was looked at last
-  double news_ = 0;                    // when a rank came or was ready last
-  double lost_at_ = 0, ended_at_ = 0;  // 0: none was, none has
+  double now_ = 0;                      // of waited_, when it was looked at last
+  double news_ = 0;                     // when a rank came or was ready last
+  double lost_at_ = 0, ended_at_ = 0;   // 0: none was, none has
+  std::optional<int64_t> least_pages_;  // that ranks had since one ended
   std::string lost_;
 };
 

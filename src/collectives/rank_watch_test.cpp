@@ -162,7 +162,26 @@ TEST_F(Ranks, ThatDoNotEndBehindTheOthersAreNamed) {
       tell_launcher_end();
       sleep_on();
     });
-  expect_has(trouble_of(both, 5), " does not end, 0 s after a rank has");
+  expect_has(trouble_of(both, 5), " does not end, and frees nothing, 0 s after a rank has ended");
+}
+
+// Memory takes time to go.
+TEST_F(Ranks, ThatFreeMemoryEndStill) {
+  RankWatch watch(1, {5, 5, 0.5, 5});
+  start(watch, 0, [] {
+    constexpr size_t kPart = size_t{16} << 20;
+    std::vector<std::string> memory(12, std::string(kPart, 'x'));
+    tell_launcher_ready();
+    tell_launcher_end();
+    while (!memory.empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+      memory.pop_back();
+    }
+    sleep_on();
+  });
+  const double start = seconds_now();
+  expect_has(trouble_of(watch, 20), " does not end, and frees nothing, ");
+  EXPECT_GT(seconds_now() - start, 12 * 0.15);
 }
 
 // Unless their launcher stays.
@@ -175,7 +194,7 @@ TEST_F(Ranks, ThatEndAreNoTrouble) {
     });
   EXPECT_EQ(trouble_of(watch, 0.7), "");
   EXPECT_TRUE(watch.are_gone());
-  EXPECT_EQ(trouble_of(watch, 5), "mpirun does not end, 1 s after a rank has");
+  EXPECT_EQ(trouble_of(watch, 5), "mpirun does not end, and frees nothing, 1 s after a rank has ended");
 }
 
 // Also one that comes when the others have been asked.

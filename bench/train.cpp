@@ -11,16 +11,16 @@
 #include "bench/ranks.h"
 #include "bench/shapes.h"
 #include "bench/training_rows.h"
+#include "calibration/calibration.h"
 #include "collectives/device_group.h"
 #include "collectives/launch.h"
 #include "collectives/launched.h"
 #include "device/transfer.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
-#include "recipes/mesh_groups.h"
+#include "parallel/mesh_groups.h"
 #include "reports/profile.h"
 #include "training/adapter_trainer.h"
-#include "training/calibration.h"
 
 namespace temper {
 namespace {
@@ -77,11 +77,11 @@ Mesh mesh_of(const Options& options, int ranks) {
   return mesh_of_ranks(config, options.tensor, options.expert, ranks);
 }
 
-layers::QuantizeOptions quantizers_of(const Options& options) {
-  layers::QuantizeOptions quantize{options.quantize, {}};
+quantizers::QuantizeOptions quantizers_of(const Options& options) {
+  quantizers::QuantizeOptions quantize{options.quantize, {}};
   const bool is_folder = options.model.find('/') != std::string::npos;
   if (!options.expert_inputs && !is_folder && bench_shape(options.model).experts > 0)
-    quantize.rules = {{"layers.*.mlp.experts.*", {}, layers::QuantizerKind{}}};
+    quantize.rules = {{"layers.*.mlp.experts.*", {}, quantizers::QuantizerKind{}}};
   return quantize;
 }
 
@@ -89,7 +89,7 @@ layers::QuantizeOptions quantizers_of(const Options& options) {
 class Learning {
  public:
   Learning(models::Model& model, const Options& options, const optimizers::AdamWOptions& optimizing,
-           const recipes::MeshGroups& groups)
+           const parallel::MeshGroups& groups)
       : options_(options) {
     collectives::Group& ranks = groups.data();
     trainer_options_.micro_batch_tokens = options.rows * options.length;
@@ -256,7 +256,7 @@ int run(const Options& options, collectives::Group& hosts) {
   if (!options.float32_state) build.format = {false, options.dtype, options.dtype};
   build.routers.balanced = options.balanced;
   const Mesh mesh = mesh_of(options, ranks.size());
-  const recipes::MeshGroups groups(ranks, mesh);
+  const parallel::MeshGroups groups(ranks, mesh);
   build.ranks = groups.model();
   if (!options.quantize.empty()) build.quantize = quantizers_of(options);
   if (!options.attention.empty()) build.ops.emplace().written["attn"] = options.attention;
@@ -266,8 +266,8 @@ int run(const Options& options, collectives::Group& hosts) {
   Learning learning(*model, options, optimizing, groups);
   const std::unique_ptr<RowSource> source = row_source(options, model->decoder.config().vocab_size);
   if (!options.quantize.empty())
-    training::calibrate(model->decoder, source->next(), {.micro_batch_tokens = options.rows * options.length},
-                        groups.data());
+    calibration::calibrate(model->decoder, source->next(),
+                           {.micro_batch_tokens = options.rows * options.length}, groups.data());
   if (options.pin) pin_threads(Pinning::kOn);
   const int64_t most_steps = options.tokens.empty() ? options.steps + (options.data.empty() ? 2 : 0)
                                                     : std::numeric_limits<int64_t>::max();

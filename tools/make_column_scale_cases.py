@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Records the factors of columns that nvidia-modelopt (0.47, on the CPU) finds by SmoothQuant and AWQ lite for a linear whose
-weights and inputs are made up here and, by the same arithmetic, in src/training/column_scales_test.cpp; of AWQ the error by
+weights and inputs are made up here and, by the same arithmetic, in src/calibration/column_scales_test.cpp; of AWQ the error by
 each alpha, too, and of AWQ clip the amax. float32 numbers are written as the integers of their bits.
 
   pip install nvidia-modelopt torch

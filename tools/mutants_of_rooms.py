@@ -11,7 +11,7 @@ COVERAGE, BATCHES = "src/exchange/coverage.cpp", "src/recipes/grpo/grpo_batches.
 ADVANTAGES, JOURNAL = "src/recipes/grpo/advantages.cpp", "src/recipes/grpo/journal.cpp"
 POLICY, SEARCH = "src/losses/policy.cpp", "src/quant/amax_search.cpp"
 ENCODE, ZEROS, HISTOGRAM = "src/quant/encode.cpp", "src/quant/zero_points.cpp", "src/quant/histogram.cpp"
-CLIP, SHARED_AMAX = "src/training/awq_clip.cpp", "src/training/shared_amax.cpp"
+CLIP, SHARED_AMAX = "src/calibration/awq_clip.cpp", "src/calibration/shared_amax.cpp"
 FILES, STAGED = "src/base/files.cpp", "src/checkpoints/staged_folder.cpp"
 
 
@@ -112,9 +112,9 @@ MUTANTS = [
     mutant("errors of later rows belong to the first ones", "test_quant", "AmaxSearch.EveryRowOfManyIsSearched",
            SEARCH, "(groups.first(from + i / parts) + i % parts) * kNumMultipliers",
            "(groups.first(i / parts) + i % parts) * kNumMultipliers"),
-    mutant("experts without tokens are clipped", "test_training", "AwqClip.ExpertsWithoutTokensKeepTheirAmax",
+    mutant("experts without tokens are clipped", "test_calibration", "AwqClip.ExpertsWithoutTokensKeepTheirAmax",
            CLIP, "== 0 && own[0] == 0) continue;", "== 0 && own[0] < 0) continue;"),
-    mutant("blocks take the next larger amax", "test_training", "AwqClip.BlocksTake*",
+    mutant("blocks take the next larger amax", "test_calibration", "AwqClip.BlocksTake*",
            CLIP, "amax.data<float>()[i] *= clip_ratio(best);",
            "amax.data<float>()[i] *= clip_ratio(std::min<int64_t>(best + 1, kNumClips - 1));"),
     mutant("columns have the first one's amax", "test_quant", "NumberFormat.*",

@@ -38,7 +38,7 @@ struct BatchArguments {
 
 std::unique_ptr<models::Model> load(const BatchArguments& arguments) {
   Adapters::check(arguments.model, arguments.adapters);
-  layers::QuantizeOptions quantize;
+  quantizers::QuantizeOptions quantize;
   if (!arguments.quantize.empty()) quantize = quantize_of_run(arguments.quantize);
   auto model = arguments.batch_invariant
                    ? load_batch_invariant(arguments.model, arguments.sampling, quantize)

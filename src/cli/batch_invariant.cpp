@@ -7,7 +7,7 @@ namespace temper::cli {
 
 std::unique_ptr<models::Model> load_batch_invariant(const std::string& folder,
                                                     const SamplingArguments& arguments,
-                                                    const layers::QuantizeOptions& quantize) {
+                                                    const quantizers::QuantizeOptions& quantize) {
   const std::optional<DType> dtype =
       arguments.dtype.empty() ? models::dtype_of_folder(folder) : dtype_from_string(arguments.dtype);
   if (!dtype) return load_for_inference(folder, arguments);  // which says so

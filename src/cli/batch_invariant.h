@@ -9,6 +9,6 @@ namespace temper::cli {
 // beside it. An Error where there are none: on other devices and processors, and in other dtypes.
 std::unique_ptr<models::Model> load_batch_invariant(const std::string& folder,
                                                     const SamplingArguments& arguments,
-                                                    const layers::QuantizeOptions& quantize = {});
+                                                    const quantizers::QuantizeOptions& quantize = {});
 
 }  // namespace temper::cli

@@ -5,12 +5,12 @@
 
 namespace temper::cli {
 
-layers::QuantizeOptions quantize_of_run(const std::string& file) {
+quantizers::QuantizeOptions quantize_of_run(const std::string& file) {
   recipes::RunConfig config;
   RunArguments arguments;
   arguments.yaml_file = file;
   arguments.load(config);
-  const layers::QuantizeOptions options = config.quantize.to_options();
+  const quantizers::QuantizeOptions options = config.quantize.to_options();
   if (!options.any())
     fail("[--quantize] {} quantizes nothing; give the configuration of the run that sends, or leave it out",
          file);

@@ -55,7 +55,7 @@ rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions optio
 std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
                                                   const SamplingArguments& arguments,
                                                   const ops::OpsConfig& ops,
-                                                  const layers::QuantizeOptions& quantize) {
+                                                  const quantizers::QuantizeOptions& quantize) {
   if (arguments.threads < 0 || arguments.threads > kMaxThreads)
     fail("[--threads] {} is out of range; expected 0 to {}", arguments.threads, kMaxThreads);
   if (arguments.threads > 0) set_num_threads(static_cast<int>(arguments.threads));

@@ -26,7 +26,7 @@ struct SamplingArguments {
 std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
                                                   const SamplingArguments& arguments,
                                                   const ops::OpsConfig& ops = {},
-                                                  const layers::QuantizeOptions& quantize = {});
+                                                  const quantizers::QuantizeOptions& quantize = {});
 std::string describe(
     const rollout::Generation& generation);  // "12 prompt tokens in 0.01s, 30 new at 210 tokens/s"
 

@@ -57,7 +57,7 @@ Loading loading_for(std::string_view hardware) {
 }
 
 IncomingWeights::IncomingWeights(layers::ParameterStore& parameters, Names names, Loading loading,
-                                 layers::Quantizers* quantizers)
+                                 quantizers::Quantizers* quantizers)
     : parameters_(parameters), quantizers_(quantizers), scales_(scales_of(quantizers)), loading_(loading) {
   if (parameters.layout().mesh().size() > 1)
     fail("[weights] this process holds a part of the model; weights are taken by one that has all of it");
@@ -178,7 +178,7 @@ void IncomingWeights::publish() const {
   if (quantizers_ != nullptr) {
     quantizers_->take_own();
     quantizers_->set_ready();
-    quantizers_->set_mode(layers::QuantizerMode::kFake);
+    quantizers_->set_mode(quantizers::QuantizerMode::kFake);
   }
   parameters_.changed();
 }

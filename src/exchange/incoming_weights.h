@@ -32,7 +32,7 @@ class IncomingWeights {
   // An Error where the store holds parts of parameters, or some in 8 or 4 bits. The store and `quantizers`
   // (null: none) must outlive it.
   IncomingWeights(layers::ParameterStore& parameters, Names names, Loading loading,
-                  layers::Quantizers* quantizers = nullptr);
+                  quantizers::Quantizers* quantizers = nullptr);
 
   // Some elements of a tensor, in their order [elements]; any floating-point dtype, converted as when a
   // folder is loaded; on the CPU or on the store's device. An Error for another shape, for elements that came
@@ -59,8 +59,8 @@ class IncomingWeights {
   void scatter(const Target& target, const std::vector<checkpoints::Columns>& columns, const Tensor& values);
 
   layers::ParameterStore& parameters_;
-  layers::Quantizers* const quantizers_;
-  const std::vector<layers::NamedScales> scales_;
+  quantizers::Quantizers* const quantizers_;
+  const std::vector<quantizers::NamedScales> scales_;
   const Loading loading_;
   std::unordered_map<std::string_view, Target> targets_;
   std::unordered_map<std::string_view, Coverage> came_;

@@ -48,7 +48,7 @@ Receiver::Receiver(const std::string& socket, layers::ParameterStore& parameters
       listener_(socket) {
   if (options.quantizers != nullptr) {
     options.quantizers->set_weights_rounded();
-    options.quantizers->set_mode(layers::QuantizerMode::kOff);
+    options.quantizers->set_mode(quantizers::QuantizerMode::kOff);
   }
   if (options.adapters == nullptr) const IncomingWeights check(parameters, Names::kPacked, options.loading);
   stop_ = ::eventfd(0, EFD_CLOEXEC);

@@ -21,7 +21,7 @@ struct ReceiverOptions {
   AdapterShelf* adapters = nullptr;  // null: none are taken
   // Of the model: those of values that pass round by scales that come with the weights, and nothing before;
   // weights come as theirs have rounded them. Null: the model has none.
-  layers::Quantizers* quantizers = nullptr;
+  quantizers::Quantizers* quantizers = nullptr;
   int64_t most_connections = 1024;  // beyond them the one that is idle longest is closed
 };
 

@@ -274,7 +274,7 @@ Json Receiver::hashes(const Json& message) {
     }
     std::map<std::string, ParameterHash> found = hashes_of(*parameters);
     if (parameters == &parameters_)
-      for (const layers::NamedScales& each : scales_of(options_.quantizers))
+      for (const quantizers::NamedScales& each : scales_of(options_.quantizers))
         found.emplace(each.name, hash_of(each.values));
     for (const auto& [name, each] : found)
       all.emplace_back(name, Json::Object{{"dtype", each.dtype}, {"digest", each.digest}});

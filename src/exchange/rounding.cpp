@@ -7,7 +7,7 @@
 namespace temper::exchange {
 namespace {
 
-std::string describe(const layers::PlannedQuantizer& each) {
+std::string describe(const quantizers::PlannedQuantizer& each) {
   std::string text = fmt::format("{} by {}", each.formats(), each.groups());
   if (each.format.needs_amax()) text += each.keeps_amax() ? ", calibrated" : ", found in each pass";
   if (each.count > 1) text += fmt::format(", of each of {} experts", each.count);
@@ -17,10 +17,10 @@ std::string describe(const layers::PlannedQuantizer& each) {
 
 }  // namespace
 
-Rounding rounding_of(const layers::Quantizers* quantizers) {
+Rounding rounding_of(const quantizers::Quantizers* quantizers) {
   Rounding rounding;
   if (quantizers == nullptr) return rounding;
-  for (const layers::PlannedQuantizer& each : quantizers->plan().quantizers)
+  for (const quantizers::PlannedQuantizer& each : quantizers->plan().quantizers)
     if (each.of_input) rounding.emplace(each.name, describe(each));
   return rounding;
 }
@@ -64,10 +64,10 @@ void check_same(const Rounding& sent, const Rounding& own) {
     if (!sent.contains(name)) refuse(name, "none", how);
 }
 
-std::vector<layers::NamedScales> scales_of(const layers::Quantizers* quantizers) {
-  std::vector<layers::NamedScales> all;
+std::vector<quantizers::NamedScales> scales_of(const quantizers::Quantizers* quantizers) {
+  std::vector<quantizers::NamedScales> all;
   if (quantizers == nullptr) return all;
-  for (layers::NamedScales& each : quantizers->state())
+  for (quantizers::NamedScales& each : quantizers->state())
     if (each.of_input) all.push_back(std::move(each));
   return all;
 }

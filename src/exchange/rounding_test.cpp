@@ -8,8 +8,8 @@
 namespace temper::exchange {
 namespace {
 
-using layers::QuantizeOptions;
-using layers::Quantizers;
+using quantizers::QuantizeOptions;
+using quantizers::Quantizers;
 using Values = std::map<std::string, std::vector<float>>;
 
 // Both sides have the same model with quantizers; scales of the sender's are numbers of a test.
@@ -27,7 +27,7 @@ class RoundedExchange : public testing::Test {
   }
   // Of all scales, numbers that follow one another.
   void set(float first) {
-    for (const layers::NamedScales& each : scales_of(&sent_->decoder.quantizers())) {
+    for (const quantizers::NamedScales& each : scales_of(&sent_->decoder.quantizers())) {
       std::vector<float> values;
       while (std::ssize(values) < each.values.numel()) values.push_back(first++);
       each.values.copy_from(Tensor::from<float>(values, each.values.shape()));
@@ -35,7 +35,7 @@ class RoundedExchange : public testing::Test {
   }
   static Values values_of(const Quantizers& quantizers) {
     Values all;
-    for (const layers::NamedScales& each : scales_of(&quantizers)) {
+    for (const quantizers::NamedScales& each : scales_of(&quantizers)) {
       const Tensor here = each.values.contiguous();
       all[each.name].assign(here.values<float>().begin(), here.values<float>().end());
     }
@@ -53,8 +53,8 @@ class RoundedExchange : public testing::Test {
     while (!ended()) receiver_->take_new(ended);
     return done.get();
   }
-  using Change = std::function<void(Sender&, const layers::NamedScales&)>;
-  static void add(Sender& sender, const layers::NamedScales& each) {
+  using Change = std::function<void(Sender&, const quantizers::NamedScales&)>;
+  static void add(Sender& sender, const quantizers::NamedScales& each) {
     sender.add(each.name, each.values.contiguous());
   }
   // Chunks of 4 KiB; `change` sends scales in its own way.
@@ -64,7 +64,7 @@ class RoundedExchange : public testing::Test {
                     {.chunk_bytes = 4096, .quantizers = &sent_->decoder.quantizers()});
       sender.begin(1);
       send_owned(sender, sent_->decoder.parameters().placed(), 0);
-      for (const layers::NamedScales& each : scales_of(&others())) change(sender, each);
+      for (const quantizers::NamedScales& each : scales_of(&others())) change(sender, each);
       sender.finish();
     });
   }
@@ -80,7 +80,7 @@ class RoundedExchange : public testing::Test {
   std::unique_ptr<Receiver> receiver_;
 };
 
-const QuantizeOptions kSmoothed{"INT8_SMOOTHQUANT", {}, true, layers::CalibrationMethod::kSmoothQuant};
+const QuantizeOptions kSmoothed{"INT8_SMOOTHQUANT", {}, true, quantizers::CalibrationMethod::kSmoothQuant};
 
 TEST_F(RoundedExchange, ScalesBecomeVisibleWithTheirWeights) {
   for (const Loading loading : {Loading::kStaged, Loading::kDirect})
@@ -91,7 +91,7 @@ TEST_F(RoundedExchange, ScalesBecomeVisibleWithTheirWeights) {
                                         {"qwen3_moe", kSmoothed}}) {
       SCOPED_TRACE(fmt::format("{} {}", type, options.preset));
       begin(type, options, loading);
-      EXPECT_EQ(quantizers().mode(), layers::QuantizerMode::kOff);  // nothing has come
+      EXPECT_EQ(quantizers().mode(), quantizers::QuantizerMode::kOff);  // nothing has come
       for (const float first : {1.f, 7.f}) {
         set(first);
         const bool calibrated = options.preset != "FP8_PER_CHANNEL_PER_TOKEN";
@@ -101,8 +101,8 @@ TEST_F(RoundedExchange, ScalesBecomeVisibleWithTheirWeights) {
         EXPECT_NE(model_->decoder.parameters().version(), version);  // no page of before is found
         EXPECT_EQ(values_of(quantizers()), values_of(others()));
         EXPECT_TRUE(quantizers().ready());
-        EXPECT_EQ(quantizers().mode(), layers::QuantizerMode::kFake);
-        for (const layers::Quantizer& each : quantizers().all())
+        EXPECT_EQ(quantizers().mode(), quantizers::QuantizerMode::kFake);
+        for (const quantizers::Quantizer& each : quantizers().all())
           if (each.columns.exist()) {
             EXPECT_EQ(each.columns.pre_quant.contiguous().values<float>()[1],
                       each.columns.whole.values<float>()[1]);
@@ -116,7 +116,7 @@ TEST_F(RoundedExchange, ScalesAreAmongTheHashes) {
   ASSERT_EQ(send(), "");
   Hashes expected = hashes_of(sent_->decoder.parameters()), received;
   const size_t parameters = expected.size();
-  for (const layers::NamedScales& each : scales_of(&others()))
+  for (const quantizers::NamedScales& each : scales_of(&others()))
     expected.emplace(each.name, hash_of(each.values));
   EXPECT_GT(expected.size(), parameters + 12);
   EXPECT_EQ(beside([&] {
@@ -135,7 +135,7 @@ TEST_F(RoundedExchange, EveryErrorLeavesTheOldScales) {
   const Hashes weights = hashes_of(model_->decoder.parameters());
   const std::string last = scales_of(&others()).back().name;
   const auto with_value = [](float value) {
-    return [value](Sender& sender, const layers::NamedScales& each) {
+    return [value](Sender& sender, const quantizers::NamedScales& each) {
       const std::vector<float> values(static_cast<size_t>(each.values.numel()), value);
       sender.add(each.name, Tensor::from<float>(values, each.values.shape()));
     };
@@ -187,7 +187,7 @@ TEST_F(RoundedExchange, EveryErrorLeavesTheOldScales) {
 TEST_F(RoundedExchange, BothSidesRoundAlikeOrNothingIsSent) {
   begin();
   EXPECT_EQ(greet({"FP8_DEFAULT"}), "");
-  EXPECT_EQ(greet({"", {{"layers.*", layers::QuantizerKind{"int8"}, layers::QuantizerKind{"fp8"}}}}),
+  EXPECT_EQ(greet({"", {{"layers.*", quantizers::QuantizerKind{"int8"}, quantizers::QuantizerKind{"fp8"}}}}),
             "");  // weights come rounded, however that was
   expect_has(greet({}),
              "the receiver rounds values that pass (8 quantizers, layers.0.attention.output.input_quantizer: "
@@ -197,7 +197,7 @@ TEST_F(RoundedExchange, BothSidesRoundAlikeOrNothingIsSent) {
              "calibrated, the receiver fp8 by tensor, calibrated; give --quantize the configuration");
   expect_has(greet({"FP8_PER_CHANNEL_PER_TOKEN"}), "the sender has fp8 by token, found in each pass");
   QuantizeOptions some{"FP8_DEFAULT"};
-  some.rules = {{"layers.1.mlp.down", {}, layers::QuantizerKind{}}};
+  some.rules = {{"layers.1.mlp.down", {}, quantizers::QuantizerKind{}}};
   expect_has(greet(some),
              "layers.1.mlp.down.input_quantizer rounds otherwise: the sender has none, the "
              "receiver fp8 by tensor, calibrated");

@@ -22,7 +22,7 @@ struct SendOptions {
   int rank = 0, ranks = 1;
   // Of the model. Those of values that pass have to be the receiver's, too, and their scales (scales_of) are
   // sent with the weights. Null: the model has none.
-  const layers::Quantizers* quantizers = nullptr;
+  const quantizers::Quantizers* quantizers = nullptr;
 };
 
 struct SendResult {

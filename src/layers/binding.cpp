@@ -159,28 +159,28 @@ void OpScope::linear(const std::string& module, int64_t in, int64_t out, bool bi
   use<ops::Dropout>(module, {dtype_});
 }
 
-const PlannedQuantizer* OpScope::input_quantizer(const std::string& module) const {
+const quantizers::PlannedQuantizer* OpScope::input_quantizer(const std::string& module) const {
   return quantizers_ == nullptr ? nullptr : quantizers_->find(scope_ + module + ".input_quantizer");
 }
 
 bool OpScope::reads_inputs(const std::string& module) const {
   if (quantizers_ == nullptr) return false;
-  const PlannedQuantizer* const weight = quantizers_->find(scope_ + module + ".weight_quantizer");
+  const quantizers::PlannedQuantizer* const weight = quantizers_->find(scope_ + module + ".weight_quantizer");
   return input_quantizer(module) != nullptr || (weight != nullptr && weight->scales_columns());
 }
 
-std::shared_ptr<const BoundQuantizer> Binding::quantizer(const std::string& name) const {
-  Quantizer* const own = quantizers == nullptr ? nullptr : quantizers->find(name);
+std::shared_ptr<const quantizers::BoundQuantizer> Binding::quantizer(const std::string& name) const {
+  quantizers::Quantizer* const own = quantizers == nullptr ? nullptr : quantizers->find(name);
   if (own == nullptr) return nullptr;
-  return std::make_shared<BoundQuantizer>(*quantizers, *own, ops.at<ops::FakeQuantize>(name));
+  return std::make_shared<quantizers::BoundQuantizer>(*quantizers, *own, ops.at<ops::FakeQuantize>(name));
 }
 
-std::shared_ptr<const BoundQuantizer> Binding::input_quantizer(const std::string& module) const {
+std::shared_ptr<const quantizers::BoundQuantizer> Binding::input_quantizer(const std::string& module) const {
   if (auto own = quantizer(scope + module + ".input_quantizer")) return own;
-  Quantizer* const weight =
+  quantizers::Quantizer* const weight =
       quantizers == nullptr ? nullptr : quantizers->find(scope + module + ".weight_quantizer");
   if (weight == nullptr || !weight->planned.scales_columns()) return nullptr;
-  return std::make_shared<BoundQuantizer>(*quantizers, *weight);
+  return std::make_shared<quantizers::BoundQuantizer>(*quantizers, *weight);
 }
 
 Tensor Binding::added_elsewhere(const BoundWeight& bias) const {

@@ -4,9 +4,9 @@
 
 #include "layers/model_ranks.h"
 #include "layers/parameters.h"
-#include "layers/quantizers.h"
 #include "layers/rope.h"
 #include "ops/selection.h"
+#include "quantizers/quantizers.h"
 
 // What the parts of a model are built from. Each has a scope, "layers.0." for what is in a layer: names below
 // are those behind it.
@@ -74,7 +74,7 @@ struct RouterOptions {
 class OpScope {
  public:
   OpScope(ops::Binder& binder, std::string scope, DType dtype, const RouterOptions& routers = {},
-          int expert_ranks = 1, const QuantizerPlan* quantizers = nullptr)
+          int expert_ranks = 1, const quantizers::QuantizerPlan* quantizers = nullptr)
       : binder_(binder),
         scope_(std::move(scope)),
         dtype_(dtype),
@@ -87,7 +87,8 @@ class OpScope {
   int expert_ranks() const { return expert_ranks_; }  // that divide experts between them
   // Whether a quantizer is planned for them, or calibrations ask for them for the factors of their columns.
   bool reads_inputs(const std::string& module) const;
-  const PlannedQuantizer* input_quantizer(const std::string& module) const;  // null: there is none
+  const quantizers::PlannedQuantizer* input_quantizer(
+      const std::string& module) const;  // null: there is none
   template <class Op>
   void use(const std::string& module, const typename Op::Signature& signature) {
     binder_.use<Op>(scope_ + module, signature);
@@ -100,7 +101,7 @@ class OpScope {
   DType dtype_;
   RouterOptions routers_;
   int expert_ranks_;
-  const QuantizerPlan* quantizers_;
+  const quantizers::QuantizerPlan* quantizers_;
 };
 
 // The rotary tables of a model, one for all mixers that rotate alike.
@@ -147,8 +148,8 @@ struct Binding {
   RopeTableSet& rope;
   RouterSet& routers;
   std::string scope = {};
-  Quantizers* quantizers = nullptr;  // null: the model has none
-  ModelRanks ranks = {};             // that compute the model together
+  quantizers::Quantizers* quantizers = nullptr;  // null: the model has none
+  ModelRanks ranks = {};                         // that compute the model together
 
   BoundWeight weight(const std::string& name) const;  // with its quantizer
   // Of several tensor ranks that give parts of a sum, the first adds the bias: zeros in its place on the
@@ -156,19 +157,19 @@ struct Binding {
   Tensor added_elsewhere(const BoundWeight& bias) const;
   // What rounds some of what passes, by its name behind the scope ("attention.k_bmm_quantizer"); null:
   // nothing.
-  std::shared_ptr<const BoundQuantizer> activation_quantizer(const std::string& name) const {
+  std::shared_ptr<const quantizers::BoundQuantizer> activation_quantizer(const std::string& name) const {
     return quantizer(scope + name);
   }
   // What a module's input is rounded by, or watched by while factors of its columns are calibrated; null:
   // nothing.
-  std::shared_ptr<const BoundQuantizer> input_quantizer(const std::string& module) const;
+  std::shared_ptr<const quantizers::BoundQuantizer> input_quantizer(const std::string& module) const;
   template <class Op>
   ops::Bound<Op> kernel(const std::string& module) const {
     return ops.at<Op>(scope + module);
   }
 
  private:
-  std::shared_ptr<const BoundQuantizer> quantizer(const std::string& name) const;
+  std::shared_ptr<const quantizers::BoundQuantizer> quantizer(const std::string& name) const;
 };
 
 }  // namespace temper::layers

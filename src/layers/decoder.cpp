@@ -43,8 +43,9 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
       ranks_(ranks),
       parameters_(decoder_weight_table(config_), dtype, device, frozen, ranks.mesh, ranks.rank),
       ops_(std::move(ops)),
-      quantizers_(std::make_unique<Quantizers>(plan_quantizers(parameters_.table(), config_.quantize), device,
-                                               parameters_.table(), parameters_.layout())),
+      quantizers_(std::make_unique<quantizers::Quantizers>(
+          quantizers::plan_quantizers(parameters_.table(), config_.quantize), device, parameters_.table(),
+          parameters_.layout())),
       rope_(config_.max_positions, device),
       routers_(config_.routers),
       embedding_(binding(), config_.vocabulary()),

@@ -37,7 +37,7 @@ struct DecoderConfig {
   double residual_multiplier = 1;            // of what is added to the stream
   double logits_divisor = 1;
   RouterOptions routers = {};
-  QuantizeOptions quantize = {};
+  quantizers::QuantizeOptions quantize = {};
   // It gives a value for each token, by a row "head.weight" that is the files' "score.weight", in place of
   // logits: what Hugging Face calls sequence classification with one label.
   bool gives_values = false;
@@ -96,8 +96,8 @@ class Decoder {
   const DecoderConfig& config() const { return config_; }
   const ops::BoundOps& ops() const { return ops_; }
   ParameterStore& parameters() { return parameters_; }
-  Quantizers& quantizers() { return *quantizers_; }
-  const Quantizers& quantizers() const { return *quantizers_; }
+  quantizers::Quantizers& quantizers() { return *quantizers_; }
+  const quantizers::Quantizers& quantizers() const { return *quantizers_; }
   const ParameterStore& parameters() const { return parameters_; }
   Device device() const { return parameters_.device(); }
   const ModelRanks& ranks() const { return ranks_; }
@@ -217,7 +217,7 @@ class Decoder {
   ModelRanks ranks_;
   ParameterStore parameters_;
   ops::BoundOps ops_;
-  std::unique_ptr<Quantizers> quantizers_;
+  std::unique_ptr<quantizers::Quantizers> quantizers_;
   mutable RopeTableSet rope_;  // grown to the longest position seen
   RouterSet routers_;
   std::vector<size_t> router_layers_;

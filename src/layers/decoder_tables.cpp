@@ -58,9 +58,10 @@ Json describe(const DecoderConfig& config) {
     const bool alike = std::count(values.begin(), values.end(), values.front()) == std::ssize(values);
     json.set(key, alike ? values.front() : Json(values));
   }
-  const QuantizerPlan quantizers = plan_quantizers(decoder_weight_table(config), config.quantize);
+  const quantizers::QuantizerPlan quantizers =
+      quantizers::plan_quantizers(decoder_weight_table(config), config.quantize);
   Json::Object formats;
-  for (const PlannedQuantizer& each : quantizers.quantizers)
+  for (const quantizers::PlannedQuantizer& each : quantizers.quantizers)
     formats.emplace_back(each.name, fmt::format("{}, {}{}", each.kind.format, each.groups(),
                                                 each.of_input && each.kind.dynamic ? ", dynamic" : ""));
   if (!formats.empty()) json.set("quantizers", formats);
@@ -114,7 +115,8 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
                            const Mesh& mesh) {
   ops::Binder binder(ops, facts, family);
   OpScope model(binder, "", dtype, config.routers);
-  const QuantizerPlan quantizers = plan_quantizers(decoder_weight_table(config), config.quantize);
+  const quantizers::QuantizerPlan quantizers =
+      quantizers::plan_quantizers(decoder_weight_table(config), config.quantize);
   const ops::RmsNorm::Signature norm{dtype, config.hidden_size, static_cast<float>(config.norm_offset)};
   name_embedding_ops(model, config.vocabulary());
   if (!config.gives_values) name_head_ops(model, config.vocabulary(), mesh.tensor);
@@ -129,7 +131,7 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
   }
   if (const ops::Routing* routing = routing_of(config))
     model.use<ops::LoadBalancingLoss>("routers", {dtype, routing->experts});
-  for (const PlannedQuantizer& each : quantizers.quantizers)
+  for (const quantizers::PlannedQuantizer& each : quantizers.quantizers)
     model.use<ops::FakeQuantize>(each.name, {each.computes_in_float32() ? DType::kF32 : dtype, each.format});
   model.use<ops::AdamW>("optimizer", {dtype, format.master_weights, format.gradients, format.moments});
   model.use<ops::GlobalNorm>("optimizer", {format.gradients});

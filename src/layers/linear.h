@@ -35,7 +35,7 @@ class Linear {
   Var multiply(Tape& tape, const Var& given, const AdaptedRows& rows,
                const ops::SwigluInProducts& swiglu) const;
 
-  std::shared_ptr<const BoundQuantizer> input_, output_;  // null: what passes is not rounded
+  std::shared_ptr<const quantizers::BoundQuantizer> input_, output_;  // null: what passes is not rounded
   ops::Bound<ops::Linear> linear_;
   ops::Bound<ops::LoraLinear> adapted_;
   ops::Bound<ops::Dropout> dropout_;

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
-#include "layers/quantizers.h"
+#include "quantizers/quantizers.h"
 #include "tensor/device_functions.h"
 
 namespace temper::layers {

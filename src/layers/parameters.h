@@ -9,6 +9,10 @@
 #include "primitives/quantized.h"
 #include "weights/layout.h"
 
+namespace temper::quantizers {
+class BoundQuantizer;
+}
+
 namespace temper::layers {
 
 // What training keeps besides the parameters, and how precisely.
@@ -19,8 +23,6 @@ struct StateFormat {
   DType moments = DType::kF32;    // float32 or bfloat16
 };
 
-class BoundQuantizer;
-
 // A parameter as a module holds it, found by its name when the module was built.
 class BoundWeight {
  public:
@@ -29,7 +31,9 @@ class BoundWeight {
   BoundWeight(size_t id, const Parameter& parameter, DType dtype, const primitives::Nf4Matrix* nf4 = nullptr)
       : id_(id), parameter_(&parameter), dtype_(dtype), nf4_(nf4) {}
   // Passes read what the quantizer makes of the parameter.
-  void set_quantizer(std::shared_ptr<const BoundQuantizer> quantizer) { quantizer_ = std::move(quantizer); }
+  void set_quantizer(std::shared_ptr<const quantizers::BoundQuantizer> quantizer) {
+    quantizer_ = std::move(quantizer);
+  }
 
   size_t id() const { return id_; }  // its place among the table's specs, then among its tied weights
   bool exists() const { return parameter_ != nullptr; }
@@ -45,7 +49,7 @@ class BoundWeight {
   const Parameter* parameter_ = nullptr;
   DType dtype_ = DType::kF32;
   const primitives::Nf4Matrix* nf4_ = nullptr;
-  std::shared_ptr<const BoundQuantizer> quantizer_;  // null: none
+  std::shared_ptr<const quantizers::BoundQuantizer> quantizer_;  // null: none
 };
 
 // The parameters of one model, in the order of its weight table: all of them, or of each the part that a rank

@@ -23,8 +23,8 @@ using checkpoints::modelopt_scale;
 using checkpoints::ScaleGroups;
 using checkpoints::seen_as;
 using checkpoints::TensorInfo;
-using layers::PlannedQuantizer;
-using layers::Quantizer;
+using quantizers::PlannedQuantizer;
+using quantizers::Quantizer;
 
 struct Module {
   const Quantizer* weight = nullptr;
@@ -170,7 +170,7 @@ class Encoder : public checkpoints::EncodedParameters {
 
  private:
   static const Quantizer*& quantizer_of(Module& module, const PlannedQuantizer& planned) {
-    using enum layers::QuantizerRole;
+    using enum quantizers::QuantizerRole;
     return planned.role == kWeight  ? module.weight
            : planned.role == kInput ? module.input
            : planned.role == kKeys  ? module.keys
@@ -254,7 +254,7 @@ void add_kept(const checkpoints::ModelFolder& folder, const WeightTable& table, 
 CompressedModule compressed_module(const Module& module) {
   if (module.input == nullptr) return {module.form};
   const PlannedQuantizer& input = module.input->planned;
-  return {module.form, true, input.kind.sharing == layers::Sharing::kRow, input.has_zero_points()};
+  return {module.form, true, input.kind.sharing == quantizers::Sharing::kRow, input.has_zero_points()};
 }
 
 CompressedModules compressed(const Encoder& encoder, const WeightTable& table) {

@@ -9,8 +9,8 @@
 namespace temper::models {
 namespace {
 
-using layers::PlannedQuantizer;
-using layers::QuantizerRole;
+using quantizers::PlannedQuantizer;
+using quantizers::QuantizerRole;
 
 struct Planned {
   const PlannedQuantizer *weight = nullptr, *input = nullptr;
@@ -70,7 +70,7 @@ void check_one_folder(const std::map<std::string, Planned>& modules,
 
 }  // namespace
 
-std::map<std::string, ExportedForm> exported_forms(const layers::QuantizerPlan& plan,
+std::map<std::string, ExportedForm> exported_forms(const quantizers::QuantizerPlan& plan,
                                                    const WeightTable& table) {
   std::map<std::string, Planned> modules;
   for (const PlannedQuantizer& planned : plan.quantizers) add(modules[planned.weight], planned);

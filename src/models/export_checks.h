@@ -10,7 +10,7 @@ namespace temper::models {
 
 // By weights of the table, the form that their modules have in exported folders. An Error "[export] …" names
 // a quantizer that readers of such folders know no form for.
-std::map<std::string, ExportedForm> exported_forms(const layers::QuantizerPlan& plan,
+std::map<std::string, ExportedForm> exported_forms(const quantizers::QuantizerPlan& plan,
                                                    const WeightTable& table);
 
 // "FP8", "FP8, NVFP4", "W4A16_ASYM, by --form compressed-tensors": the algorithms of exported_forms().

@@ -15,9 +15,9 @@ namespace temper::models {
 namespace {
 
 using checkpoints::ModelFolder;
-using layers::QuantizeOptions;
-using layers::QuantizerKind;
 using op_testing::values_of;
+using quantizers::QuantizeOptions;
+using quantizers::QuantizerKind;
 
 // What readers ask for of a module, by the format that the configuration names.
 struct Expected {
@@ -125,7 +125,7 @@ TEST(ExportCompressed, SeveralFormatsAreGroupsOfTheirModules) {
 
 TEST(ExportCompressed, Experts) {
   const auto model = model_to_export(
-      {"", {{"layers.*.mlp.experts.*", QuantizerKind{"int4", layers::Sharing::kBlock, 32}, {}}}},
+      {"", {{"layers.*.mlp.experts.*", QuantizerKind{"int4", quantizers::Sharing::kBlock, 32}, {}}}},
       "qwen3_moe");
   const TemporaryDirectory out;
   export_model(*model, out / "modelopt", "");

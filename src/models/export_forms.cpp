@@ -9,8 +9,8 @@
 namespace temper::models {
 namespace {
 
-using layers::PlannedQuantizer;
-using layers::Sharing;
+using quantizers::PlannedQuantizer;
+using quantizers::Sharing;
 
 enum class Inputs { kAsTheyAre, kCalibrated, kAny };  // kAny: with a scale of their own or without one
 

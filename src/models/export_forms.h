@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "checkpoints/modelopt_algorithms.h"
-#include "layers/quantizers.h"
+#include "quantizers/quantizers.h"
 
 // What nvidia-modelopt calls the formats of a module's weight and input, and what its configurations say.
 namespace temper::models {
@@ -21,7 +21,8 @@ struct ExportedForm {
 
 // An Error "[export] …" that names the weight's quantizer where it has no name for them. `input` is null for
 // inputs that are read as they are.
-ExportedForm exported_form(const layers::PlannedQuantizer& weight, const layers::PlannedQuantizer* input);
+ExportedForm exported_form(const quantizers::PlannedQuantizer& weight,
+                           const quantizers::PlannedQuantizer* input);
 
 // Of a model, by the names of files.
 struct ExportedModules {

@@ -17,9 +17,9 @@
 namespace temper::models {
 namespace {
 
-using layers::QuantizeOptions;
-using layers::Quantizer;
-using layers::QuantizerKind;
+using quantizers::QuantizeOptions;
+using quantizers::Quantizer;
+using quantizers::QuantizerKind;
 
 // As the script makes them up.
 Tensor made_up(const std::string& name, int64_t rows, int64_t columns) {
@@ -148,7 +148,7 @@ bool is_fp8_scale(const checkpoints::ModelFolder& folder, const std::string& nam
 }
 
 QuantizeOptions options_of(const std::string& name) {
-  if (name != "mixed") return {name, {}, true, layers::quantizer_preset(name).calibration};
+  if (name != "mixed") return {name, {}, true, quantizers::quantizer_preset(name).calibration};
   return {"NVFP4_DEFAULT", {{"layers.*.mlp.down", QuantizerKind{"fp8"}, QuantizerKind{"fp8"}}}};
 }
 

@@ -6,8 +6,8 @@
 namespace temper::models {
 namespace {
 
-using layers::PlannedQuantizer;
-using layers::Sharing;
+using quantizers::PlannedQuantizer;
+using quantizers::Sharing;
 
 bool is_int8_of_rows(const PlannedQuantizer& weight) {
   return weight.kind.format == "int8" && weight.kind.sharing == Sharing::kRow && !weight.rounds_again();

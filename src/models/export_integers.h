@@ -10,7 +10,7 @@ namespace temper::models {
 // Nothing where neither the weight nor its input is of that kind; an Error "[export] …" that names the
 // weight's quantizer where compressed-tensors does not know it either. `input` is null for inputs that are
 // read as they are.
-std::optional<ExportedForm> integer_form(const layers::PlannedQuantizer& weight,
-                                         const layers::PlannedQuantizer* input);
+std::optional<ExportedForm> integer_form(const quantizers::PlannedQuantizer& weight,
+                                         const quantizers::PlannedQuantizer* input);
 
 }  // namespace temper::models

@@ -5,7 +5,7 @@
 namespace temper::models {
 namespace {
 
-using layers::Quantizer;
+using quantizers::Quantizer;
 
 struct Reader {
   const char* norm;
@@ -31,9 +31,9 @@ FoldedNorms folded_norms(const layers::Decoder& model) {
   FoldedNorms folded;
   const WeightTable& table = model.parameters().table();
   for (const Quantizer& each : model.quantizers().all()) {
-    const layers::PlannedQuantizer& planned = each.planned;
+    const quantizers::PlannedQuantizer& planned = each.planned;
     if (!each.columns.exist() ||
-        (!planned.format.has_blocks() && planned.kind.sharing != layers::Sharing::kBlock))
+        (!planned.format.has_blocks() && planned.kind.sharing != quantizers::Sharing::kBlock))
       continue;
     for (const Reader& reader : kReaders) {
       const std::string module = planned.module();

@@ -13,10 +13,10 @@
 namespace temper::models {
 namespace {
 
-using layers::QuantizeOptions;
-using layers::QuantizerKind;
 using op_testing::Doubles;
 using op_testing::values_of;
+using quantizers::QuantizeOptions;
+using quantizers::QuantizerKind;
 
 // With an amax of its own for every quantizer: weights' real one, inputs' made up.
 std::unique_ptr<Model> calibrated(const QuantizeOptions& options, const char* type = "llama",
@@ -50,8 +50,8 @@ Doubles read_back(const checkpoints::ModelFolder& folder, const std::string& mod
 
 // What a pass reads of a parameter's rows, in float32.
 Doubles faked(Model& model, const std::string& parameter, int64_t row, int64_t rows) {
-  const layers::Quantizer* quantizer = nullptr;
-  for (const layers::Quantizer& each : model.decoder.quantizers().all())
+  const quantizers::Quantizer* quantizer = nullptr;
+  for (const quantizers::Quantizer& each : model.decoder.quantizers().all())
     if (each.planned.weight == parameter && !each.planned.of_input) quantizer = &each;
   const Tensor value = model.decoder.parameters().at(parameter).value.to(DType::kF32);
   const ops::BoundOps bound =
@@ -59,7 +59,7 @@ Doubles faked(Model& model, const std::string& parameter, int64_t row, int64_t r
   Tape tape(false);
   const Tensor y = ops::fake_quantize_parameter(
                        tape, bound, tape.constant(value), quantizer->amax, quantizer->planned.format,
-                       {.shape = quantizer->planned.values, .again = layers::second_rounding(*quantizer)})
+                       {.shape = quantizer->planned.values, .again = quantizers::second_rounding(*quantizer)})
                        .value;
   return values_of(y.reshape(value.shape()).narrow(0, row, rows).contiguous());
 }
@@ -98,7 +98,7 @@ TEST(Export, CodesTimesScalesAreWhatTrainingReads) {
 
 // The whole model, through the weight table; what is saved afterwards is plain.
 TEST(Export, FoldersAreReadAsWhatTrainingReads) {
-  const QuantizerKind int4_then_fp8{"int4", layers::Sharing::kBlock, 16, false, "fp8"};
+  const QuantizerKind int4_then_fp8{"int4", quantizers::Sharing::kBlock, 16, false, "fp8"};
   for (const QuantizeOptions& options :
        {QuantizeOptions{"FP8_DEFAULT"}, QuantizeOptions{"NVFP4_DEFAULT"},
         QuantizeOptions{"", {{"layers.*", int4_then_fp8, QuantizerKind{"fp8"}}}}}) {
@@ -166,7 +166,7 @@ TEST(Export, EachExpertHasScalesOfItsOwn) {
     scales.insert(gate[0]);
     for (const auto& [module, part] :
          {std::pair{"gate_up", "gate_proj"}, {"gate_up", "up_proj"}, {"down", "down_proj"}}) {
-      const layers::Quantizer* const input =
+      const quantizers::Quantizer* const input =
           model->decoder.quantizers().find(fmt::format("layers.1.mlp.experts.{}.input_quantizer", module));
       EXPECT_EQ(values_of(folder.tensor(expert + part + ".input_scale")),
                 Doubles{quant::global_scale(input->amax.data<float>()[e])})
@@ -281,7 +281,7 @@ TEST(Export, FilesSayWhatIsQuantizedAndHow) {
   EXPECT_EQ(layers.at("model.layers.0.self_attn.q_proj").dump(),
             R"({"quant_algo": "NVFP4", "group_size": 16})");
 
-  const QuantizerKind twice{"int4", layers::Sharing::kBlock, 16, false, "fp8"};
+  const QuantizerKind twice{"int4", quantizers::Sharing::kBlock, 16, false, "fp8"};
   const auto model = calibrated({"FP8", {{"layers.0.mlp.*", twice, fp8}}}, "llama", DType::kF32);
   export_model(*model, out / "twice", "");
   EXPECT_EQ(
@@ -324,10 +324,11 @@ TEST(Export, Refusals) {
                   "in mxfp6 per blocks of 32: {}",
                   known));
   // Tiles and pairs of rows that modules of one weight would share.
-  expect_has(refusal(calibrated(
-                 {"", {{"layers.0.attention.qkv", QuantizerKind{"fp8", layers::Sharing::kTile, 16}, {}}}})),
-             "[export] layers.0.attention.qkv.weight_quantizer has tiles of 16 × 16: readers know those of "
-             "128 × 128");
+  expect_has(
+      refusal(calibrated(
+          {"", {{"layers.0.attention.qkv", QuantizerKind{"fp8", quantizers::Sharing::kTile, 16}, {}}}})),
+      "[export] layers.0.attention.qkv.weight_quantizer has tiles of 16 × 16: readers know those of "
+      "128 × 128");
   EXPECT_EQ(
       refusal(calibrated({"", {{"layers.0.mlp.down", QuantizerKind{"fp8"}, {}}}})),
       fmt::format("[export] layers.0.mlp.down.weight_quantizer is fp8 per tensor with inputs that are not "

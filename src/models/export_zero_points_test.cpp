@@ -13,10 +13,10 @@ namespace temper::models {
 namespace {
 
 using checkpoints::ModelFolder;
-using layers::QuantizeOptions;
-using layers::QuantizerKind;
-using layers::Sharing;
 using op_testing::values_of;
+using quantizers::QuantizeOptions;
+using quantizers::QuantizerKind;
+using quantizers::Sharing;
 
 // With heads of a size that words do not divide.
 std::unique_ptr<Model> model_with_zeros(const QuantizeOptions& options, const char* type = "qwen3") {
@@ -104,7 +104,7 @@ const std::vector<WithZeros>& inputs_with_zeros() {
 // The values that a folder is read as, of each weight of the table.
 void expect_what_training_rounds_to(const Model& model, const std::string& folder) {
   const auto read = load_model(folder, {});
-  for (const layers::Quantizer& each : model.decoder.quantizers().all()) {
+  for (const quantizers::Quantizer& each : model.decoder.quantizers().all()) {
     if (each.planned.of_input || !each.planned.has_zero_points()) continue;
     const Tensor value = model.decoder.parameters().value(each.planned.weight).reshape(each.planned.values);
     const auto encoded = quant::encode_with_zeros(each.planned.weight, each.planned.format.element, value,
@@ -116,7 +116,7 @@ void expect_what_training_rounds_to(const Model& model, const std::string& folde
 }
 
 // Inputs become round(x / input_scale) + input_zero_point.
-void expect_zero_of_input(const layers::Quantizer& input, int64_t place, const ModelFolder& folder,
+void expect_zero_of_input(const quantizers::Quantizer& input, int64_t place, const ModelFolder& folder,
                           const std::string& module) {
   const quant::ZeroPoint at = quant::zero_point_of(
       input.planned.format.element, input.low.data<float>()[place], input.amax.data<float>()[place]);
@@ -128,7 +128,7 @@ void expect_zero_of_input(const layers::Quantizer& input, int64_t place, const M
 void expect_folder(const WithZeros& expected) {
   SCOPED_TRACE(expected.name);
   const auto model = model_with_zeros({"", {{"layers.*", expected.weights, expected.inputs}}});
-  const layers::Quantizers& quantizers = model->decoder.quantizers();
+  const quantizers::Quantizers& quantizers = model->decoder.quantizers();
   EXPECT_EQ(exported_algorithms(exported_forms(quantizers.plan(), model->decoder.parameters().table())),
             std::string(expected.name) + ", by --form compressed-tensors");
   const TemporaryDirectory out;
@@ -146,7 +146,7 @@ void expect_folder(const WithZeros& expected) {
   std::sort(endings.begin(), endings.end());
   EXPECT_EQ(endings, expected.endings);
   expect_what_training_rounds_to(*model, out / "m");
-  for (const layers::Quantizer& each : quantizers.all())
+  for (const quantizers::Quantizer& each : quantizers.all())
     if (each.planned.name == "layers.0.attention.qkv.input_quantizer" && each.low.defined())
       expect_zero_of_input(each, 0, folder, module);
 }
@@ -169,7 +169,7 @@ TEST(ExportZeroPoints, EachExpertHasItsOwn) {
     const TemporaryDirectory out;
     export_model(*model, out / "m", "", ExportForm::kCompressedTensors);
     expect_what_training_rounds_to(*model, out / "m");
-    const layers::Quantizer& input =
+    const quantizers::Quantizer& input =
         *model->decoder.quantizers().find("layers.0.mlp.experts.down.input_quantizer");
     const ModelFolder folder = ModelFolder::open(out / "m");
     for (int64_t e = 0; e < 6; ++e)
@@ -180,7 +180,7 @@ TEST(ExportZeroPoints, EachExpertHasItsOwn) {
 
 TEST(ExportZeroPoints, WhatReadersDoNotKnowIsRefused) {
   const TemporaryDirectory out;
-  const auto refusal = [&](const std::vector<layers::QuantizerRule>& rules,
+  const auto refusal = [&](const std::vector<quantizers::QuantizerRule>& rules,
                            ExportForm form = ExportForm::kCompressedTensors) {
     return error_of([&] { export_model(*model_with_zeros({"", rules}), out / "m", "", form); });
   };

@@ -122,7 +122,7 @@ TEST_F(GptOss, Mxfp4IsReadAsItIsAndWrittenAsNumbers) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("the experts are in MXFP4"), std::string::npos) << log;
   BuildOptions again;
-  again.quantize = {"", {{"layers.*.attention.*", layers::QuantizerKind{"fp8"}}}};
+  again.quantize = {"", {{"layers.*.attention.*", quantizers::QuantizerKind{"fp8"}}}};
   expect_has(error_of([&] { load_model(path, again); }), "is quantized already (mxfp4)");
   constexpr double kNumbers[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   const auto found = values_of(model->decoder.parameters().value("layers.1.mlp.experts.gate_up.weight"));

@@ -17,11 +17,11 @@ namespace temper::models {
 
 using checkpoints::MergedForm;
 using checkpoints::ModelFolder;
-using layers::QuantizeOptions;
-using layers::Quantizer;
-using layers::QuantizerKind;
 using op_testing::Doubles;
 using op_testing::values_of;
+using quantizers::QuantizeOptions;
+using quantizers::Quantizer;
+using quantizers::QuantizerKind;
 
 // Fake quantization of a weight; of integers with the scale that files have, where training divides by its
 // inverse.
@@ -35,7 +35,7 @@ inline Doubles faked(const Quantizer& quantizer, const Tensor& value) {
   if (format.scaling != quant::Scaling::kIntegers) {
     const ops::BoundOps bound = op_testing::bind_kernel<ops::FakeQuantize>("eager", {DType::kF32, format});
     Tape tape(false);
-    const ops::OfParameter how{.shape = values.shape(), .again = layers::second_rounding(quantizer)};
+    const ops::OfParameter how{.shape = values.shape(), .again = quantizers::second_rounding(quantizer)};
     return values_of(
         ops::fake_quantize_parameter(tape, bound, tape.constant(values), quantizer.amax, format, how).value);
   }

@@ -7,7 +7,7 @@ namespace {
 
 // Both ends of the ranges are those of the merged weights.
 TEST_F(MergedQuantized, FoldersWithZeroPoints) {
-  using layers::Sharing;
+  using quantizers::Sharing;
   const auto asymmetric = [](const char* format, Sharing sharing, int64_t block = 0) {
     return QuantizerKind{format, sharing, block, false, "", false};
   };
@@ -44,7 +44,7 @@ TEST_F(MergedQuantized, FoldersWithZeroPoints) {
 
 // Zero points that are all 0 may belong to symmetric integers, of which readers expect no others.
 TEST_F(MergedQuantized, ZeroPointsThatAreAllZeroAreRefused) {
-  const QuantizerKind int8{"int8", layers::Sharing::kRow, 0, false, "", false};
+  const QuantizerKind int8{"int8", quantizers::Sharing::kRow, 0, false, "", false};
   const QuantizeOptions quantize{"", {{"layers.*", int8, {}}}};
   form_ = ExportForm::kCompressedTensors;
   make("qwen3", quantize, {.rank = 2, .targets = {.names = {"q_proj"}}});

@@ -44,7 +44,7 @@ struct BuildOptions {
   HardwareFacts facts = detect_cpu();  // and the device that the model lives on
   layers::StateFormat format = {};
   layers::RouterOptions routers = {};
-  layers::QuantizeOptions quantize = {};
+  quantizers::QuantizeOptions quantize = {};
   bool quantized_as_read = false;  // `quantize` is what a quantized folder says itself (read_quantizers.h)
   // The kernels are those for `facts`, but the model lives on a device that only counts what it takes.
   bool counted = false;

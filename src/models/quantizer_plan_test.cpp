@@ -1,5 +1,5 @@
 // Which quantizers a configuration gives models of several families.
-#include "layers/quantizer_plan.h"
+#include "quantizers/quantizer_plan.h"
 
 #include <algorithm>
 #include <set>
@@ -9,12 +9,12 @@
 namespace temper::models {
 namespace {
 
-using layers::plan_quantizers;
-using layers::PlannedQuantizer;
-using layers::QuantizeOptions;
-using layers::QuantizerKind;
-using layers::QuantizerPlan;
-using layers::Sharing;
+using quantizers::plan_quantizers;
+using quantizers::PlannedQuantizer;
+using quantizers::QuantizeOptions;
+using quantizers::QuantizerKind;
+using quantizers::QuantizerPlan;
+using quantizers::Sharing;
 
 WeightTable table_of(const char* type) {
   return layers::decoder_weight_table(configure(tiny_config(type), "config.json"));
@@ -54,15 +54,15 @@ TEST(QuantizerPlan, APresetIsForAllLinearsOfLayers) {
 
 TEST(QuantizerPlan, NamesOfPresets) {
   for (const char* name : {"NVFP4", "NVFP4_DEFAULT", "NVFP4_DEFAULT_CFG", "NVFP4_CFG"})
-    EXPECT_EQ(layers::quantizer_preset(name).name, "NVFP4_DEFAULT");
+    EXPECT_EQ(quantizers::quantizer_preset(name).name, "NVFP4_DEFAULT");
   for (const char* name : {"W4A8", "W4A8_AWQ", "W4A8_AWQ_BETA", "W4A8_AWQ_CFG", "W4A8_AWQ_BETA_CFG"})
-    EXPECT_EQ(layers::quantizer_preset(name).name, "W4A8_AWQ_BETA");
+    EXPECT_EQ(quantizers::quantizer_preset(name).name, "W4A8_AWQ_BETA");
   for (const char* name : {"NVFP4_AWQ", "NVFP4_AWQ_CFG", "NVFP4_AWQ_LITE", "NVFP4_AWQ_LITE_CFG"})
-    EXPECT_EQ(layers::quantizer_preset(name).name, "NVFP4_AWQ_LITE");
-  for (const layers::QuantizerPreset& preset : layers::quantizer_presets())
-    EXPECT_EQ(layers::quantizer_preset(preset.name).name, preset.name);
-  expect_has(error_of([] { layers::quantizer_preset("W4A8_AQW"); }), "(did you mean 'W4A8_AWQ'?)");
-  EXPECT_EQ(error_of([] { layers::quantizer_preset("INT4"); }),
+    EXPECT_EQ(quantizers::quantizer_preset(name).name, "NVFP4_AWQ_LITE");
+  for (const quantizers::QuantizerPreset& preset : quantizers::quantizer_presets())
+    EXPECT_EQ(quantizers::quantizer_preset(preset.name).name, preset.name);
+  expect_has(error_of([] { quantizers::quantizer_preset("W4A8_AQW"); }), "(did you mean 'W4A8_AWQ'?)");
+  EXPECT_EQ(error_of([] { quantizers::quantizer_preset("INT4"); }),
             "[quantize.preset] 'INT4' is no ready-made configuration; write INT4_BLOCKWISE_WEIGHT_ONLY or "
             "INT4_AWQ");
   expect_fails(
@@ -149,7 +149,7 @@ TEST(QuantizerPlan, ZeroPoints) {
       "llama", {"", {{"layers.*", QuantizerKind{"uint4", Sharing::kRow}, {}}}},
       "[quantize] layers.0.attention.qkv.weight: uint4 has no negative numbers, which weights need: write "
       "weights_symmetric: false, too");
-  for (const auto& [name, method] : layers::calibration_methods()) {
+  for (const auto& [name, method] : quantizers::calibration_methods()) {
     const QuantizeOptions options{"", {{"layers.0.mlp.down", unsigned_weights, {}}}, true, method};
     if (std::set<std::string>{"max", "mse", "percentile"}.contains(name)) {
       EXPECT_EQ(plan("llama", options).quantizers.size(), 1u) << name;

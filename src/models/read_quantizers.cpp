@@ -14,11 +14,11 @@ namespace {
 
 using checkpoints::RoundedActivations;
 using checkpoints::RoundedValues;
-using layers::QuantizerKind;
+using quantizers::QuantizerKind;
 
 QuantizerKind input_kind_of(const RoundedValues& values, bool has_factors) {
   return {.format = values.format,
-          .sharing = values.by_token ? layers::Sharing::kRow : layers::Sharing::kTensor,
+          .sharing = values.by_token ? quantizers::Sharing::kRow : quantizers::Sharing::kTensor,
           .dynamic = values.dynamic,
           .symmetric = values.symmetric,
           .has_factors = has_factors};
@@ -115,8 +115,8 @@ class ActivationReader {
 };
 
 struct ReadQuantizers {
-  layers::QuantizeOptions options;      // of inputs, keys and values alone
-  std::map<std::string, Tensor> state;  // by names of layers::Quantizers::state(), on the CPU
+  quantizers::QuantizeOptions options;  // of inputs, keys and values alone
+  std::map<std::string, Tensor> state;  // by names of quantizers::Quantizers::state(), on the CPU
   int64_t modules = 0;                  // of the table whose inputs are rounded
   std::string unread = {};              // inputs that cannot be rounded as files say, for example; "": none
 };
@@ -135,7 +135,7 @@ ReadQuantizers read_quantizers(const checkpoints::ModelFolder& folder, const Wei
     if (!spec.quantize) continue;
     check_inputs_alike(folder, sources);
     const ActivationReader reader(spec, sources);
-    layers::QuantizerRule rule{reader.module(), QuantizerKind{}, sources.front().kind()};
+    quantizers::QuantizerRule rule{reader.module(), QuantizerKind{}, sources.front().kind()};
     const bool rounds = !rule.inputs->format.empty();
     if (rounds) reader.read_inputs(read.state);
     read.modules += rounds ? 1 : 0;
@@ -145,8 +145,8 @@ ReadQuantizers read_quantizers(const checkpoints::ModelFolder& folder, const Wei
   return read;
 }
 
-void set_read_state(const ReadQuantizers& read, layers::Quantizers& quantizers) {
-  for (const layers::NamedScales& each : quantizers.state()) {
+void set_read_state(const ReadQuantizers& read, quantizers::Quantizers& quantizers) {
+  for (const quantizers::NamedScales& each : quantizers.state()) {
     const auto found = read.state.find(each.name);
     invariant(found != read.state.end(), "the folder has what a quantizer keeps: " + each.name);
     each.values.copy_from(found->second.reshape(each.values.shape()));

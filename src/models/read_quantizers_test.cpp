@@ -12,9 +12,9 @@
 namespace temper::models {
 namespace {
 
-using layers::QuantizeOptions;
-using layers::QuantizerKind;
-using layers::Sharing;
+using quantizers::QuantizeOptions;
+using quantizers::QuantizerKind;
+using quantizers::Sharing;
 
 // At two documents of one row.
 op_testing::Doubles logits_of(const Model& model) {
@@ -37,7 +37,7 @@ double distance(const op_testing::Doubles& a, const op_testing::Doubles& b) {
 std::unique_ptr<Model> calibrated(const QuantizeOptions& options, const char* type) {
   auto model = tiny_model({.type = type, .deviation = 0.1, .quantize = options, .sizes = few_to_export()});
   float factor = 0.4f;
-  for (layers::Quantizer& each : model->decoder.quantizers().all())
+  for (quantizers::Quantizer& each : model->decoder.quantizers().all())
     if (each.columns.exist()) {
       for (float& column : each.columns.whole.values<float>())
         column = factor = factor > 2 ? 0.4f : factor + 0.13f;
@@ -95,7 +95,7 @@ TEST(ReadQuantizers, FoldersOfModeloptComputeWhatWasTrained) {
 
 TEST(ReadQuantizers, FactorsOfColumnsAreThoseOfTraining) {
   QuantizeOptions smooth{"INT8_SMOOTHQUANT"};
-  smooth.calibration = layers::CalibrationMethod::kSmoothQuant;
+  smooth.calibration = quantizers::CalibrationMethod::kSmoothQuant;
   expect_what_was_trained({smooth, 1e-5}, ExportForm::kModelopt);
 }
 

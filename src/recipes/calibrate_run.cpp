@@ -8,12 +8,12 @@
 #include "checkpoints/quantized_form.h"
 #include "checkpoints/training_state.h"
 #include "collectives/at_root.h"
+#include "parallel/same_on_all_ranks.h"
 #include "recipes/adapter_config.h"
 #include "recipes/output.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/run_files.h"
 #include "recipes/run_kernels.h"
-#include "recipes/same_on_all_ranks.h"
 #include "recipes/training_loop.h"
 
 namespace temper::recipes {
@@ -49,9 +49,9 @@ struct Sources {
 // Mistakes are told before weights are read and a folder is made.
 void check_plan(const RunSetup& setup, const Sources& sources) {
   checkpoints::check_not_quantized(setup.config.model.path);
-  const layers::QuantizerPlan plan = layers::plan_quantizers(layers::decoder_weight_table(setup.architecture),
-                                                             setup.config.quantize.to_options());
-  for (const layers::PlannedQuantizer& each : plan.quantizers)
+  const quantizers::QuantizerPlan plan = quantizers::plan_quantizers(
+      layers::decoder_weight_table(setup.architecture), setup.config.quantize.to_options());
+  for (const quantizers::PlannedQuantizer& each : plan.quantizers)
     if (sources.runs.empty() && ((each.of_input && each.keeps_amax()) || each.scales_columns()))
       fail("[data.train] is missing: {} is calibrated with rows that pass", each.name);
 }
@@ -63,7 +63,7 @@ void calibrate_run(RunConfig config, const std::string& resolved_yaml, collectiv
   if (!config.quantize.to_options().any())
     fail("[quantize] has neither a preset nor rules: write quantize: {{preset: FP8_DEFAULT}}, for example");
   if (ranks.is_alone()) config.parallel = {};
-  check_same_program(ranks);
+  parallel::check_same_program(ranks);
   const RunFiles files{config.output};
   RunSetup setup(config, "", ranks);
   collectives::at_root(setup.ranks, "looking at the folder", [&] { check_unused(files); });

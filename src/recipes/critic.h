@@ -5,8 +5,8 @@
 #include "layers/adapter.h"
 #include "models/model.h"
 #include "optimizers/adamw.h"
+#include "parallel/mesh_groups.h"
 #include "recipes/critic_wish.h"
-#include "recipes/mesh_groups.h"
 #include "recipes/run_config.h"
 #include "training/adapter_trainer.h"
 #include "training/trainer.h"
@@ -23,7 +23,7 @@ class Critic {
   // `model` gives values, and is divided as the run's is; `adapter`, of that model, is what is trained, or
   // (null) all of it is.
   Critic(std::unique_ptr<models::Model> model, std::unique_ptr<layers::Adapter> adapter,
-         const RunConfig& config, const CriticWish& wish, const MeshGroups& groups);
+         const RunConfig& config, const CriticWish& wish, const parallel::MeshGroups& groups);
 
   training::TokenValues values(const std::vector<data::PackedRow>& rows) const;
   // One update. Its gradients are forgotten, so that they take no memory beside the learner's.

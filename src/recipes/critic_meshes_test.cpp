@@ -6,7 +6,7 @@
 
 #include "collectives/launch.h"
 #include "models/adapter.h"
-#include "recipes/mesh_groups.h"
+#include "parallel/mesh_groups.h"
 #include "recipes/whole_elements_test_support.h"
 #include "tests/support/answer_rows.h"
 #include "tests/support/tiny_model.h"
@@ -112,7 +112,7 @@ struct Critics {
     return found;
   }
 
-  MeshGroups groups;
+  parallel::MeshGroups groups;
   int64_t tokens;
   std::unique_ptr<models::Model> model;
   std::unique_ptr<layers::Adapter> adapter;

@@ -13,11 +13,11 @@
 namespace temper::recipes {
 namespace {
 
-using layers::CalibrationMethod;
-using layers::QuantizeOptions;
-using layers::QuantizerKind;
-using layers::Sharing;
-using training::kQuantizedRows;
+using calibration::kQuantizedRows;
+using quantizers::CalibrationMethod;
+using quantizers::QuantizeOptions;
+using quantizers::QuantizerKind;
+using quantizers::Sharing;
 
 struct Answer {
   std::vector<int32_t> ids;
@@ -53,7 +53,7 @@ void send(const std::string& socket, layers::Decoder& model) {
   exchange::Sender sender(socket, model.parameters().table(), {.quantizers = &model.quantizers()});
   sender.begin(1);
   exchange::send_owned(sender, training::rounded_parameters(model), 0);
-  for (const layers::NamedScales& each : exchange::scales_of(&model.quantizers()))
+  for (const quantizers::NamedScales& each : exchange::scales_of(&model.quantizers()))
     sender.add(each.name, each.values.contiguous());
   sender.finish();
 }
@@ -90,8 +90,8 @@ TEST(ExchangedRounding, RolloutsHaveTheSameBitsInBothProcesses) {
       tiny.quantize = options;
       const auto model = tiny_model(tiny);
       tiny.deviation = 0.31;
-      training::QuantizedRun trained(tiny);
-      training::calibrate(trained.model->decoder, kQuantizedRows, {.method = options.calibration});
+      calibration::QuantizedRun trained(tiny);
+      calibration::calibrate(trained.model->decoder, kQuantizedRows, {.method = options.calibration});
       trained.trainer.step(kQuantizedRows, 0.02);  // amax are not the weights' any more
 
       const TemporaryDirectory files;
@@ -107,7 +107,7 @@ TEST(ExchangedRounding, RolloutsHaveTheSameBitsInBothProcesses) {
       sending.get();
       const std::vector<Answer> answers = answers_of(trained.model->decoder);
       EXPECT_TRUE(answers_of(model->decoder) == answers);
-      const layers::QuantizersOff off(model->decoder.quantizers());  // rounding makes a difference here
+      const quantizers::QuantizersOff off(model->decoder.quantizers());  // rounding makes a difference here
       EXPECT_FALSE(answers_of(model->decoder) == answers);
     }
 }

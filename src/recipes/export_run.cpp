@@ -50,7 +50,7 @@ Exported export_run(const std::string& run, const std::string& folder, models::E
   read_quantizers(*state, model->decoder.quantizers());
   models::export_model(*model, folder, from, form);
   int64_t count = 0;
-  for (const layers::PlannedQuantizer& each : model->decoder.quantizers().plan().quantizers)
+  for (const quantizers::PlannedQuantizer& each : model->decoder.quantizers().plan().quantizers)
     count += each.count;
   return {count, state->step()};
 }

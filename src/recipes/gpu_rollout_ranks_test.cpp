@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "collectives/device_group.h"
-#include "recipes/mesh_groups.h"
+#include "parallel/mesh_groups.h"
 #include "rollout/engine_of_ranks.h"
 #include "tests/support/gpu.h"
 #include "tests/support/rank_bodies.h"
@@ -50,7 +50,7 @@ std::map<int64_t, std::pair<std::vector<int32_t>, std::vector<float>>> all_answe
 const bool kSleeps = add_rank_body("gpu_engine_sleeps", [](collectives::Group& hosts, const std::string&) {
   const Device gpu{DeviceType::kCuda, hosts.on_machine().place};
   const std::unique_ptr<collectives::Group> ranks = collectives::device_group(hosts, gpu);
-  const MeshGroups groups(*ranks, {.tensor = 2});
+  const parallel::MeshGroups groups(*ranks, {.tensor = 2});
   const auto model = wide_model(gpu, groups.model());
   rollout::EngineOfRanks engine(model->decoder, {.cache_tokens = 16384, .max_running = kAsked}, nullptr);
   rollout::Request like;

@@ -97,7 +97,7 @@ training::TrainerOptions options_of(const RunConfig& run, const layers::Decoder&
 }
 
 std::unique_ptr<models::Model> build(const Json& config, const RunConfig& run, DType dtype,
-                                     const MeshGroups& groups) {
+                                     const parallel::MeshGroups& groups) {
   models::BuildOptions build;
   build.dtype = dtype;
   build.ops = run.model.ops_implementation.to_ops();
@@ -117,7 +117,8 @@ void append(std::vector<PlacedTensor>& all, const std::string& name, std::vector
 
 }  // namespace
 
-LayoutTrial::LayoutTrial(const Json& model, const RunConfig& run, DType dtype, const MeshGroups& groups)
+LayoutTrial::LayoutTrial(const Json& model, const RunConfig& run, DType dtype,
+                         const parallel::MeshGroups& groups)
     : run_(run), data_(groups.data()), model_(build(model, run, dtype, groups)) {
   const Recipe& recipe = recipe_of(run);
   if (recipe.second_model(run)) second_ = build(model, run, dtype, groups);

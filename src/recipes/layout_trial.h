@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "recipes/mesh_groups.h"
+#include "parallel/mesh_groups.h"
 #include "recipes/recipe.h"
 #include "training/adapter_trainer.h"
 
@@ -14,7 +14,7 @@ namespace temper::recipes {
 // the same functions.
 class LayoutTrial {
  public:
-  LayoutTrial(const Json& model, const RunConfig& run, DType dtype, const MeshGroups& groups);
+  LayoutTrial(const Json& model, const RunConfig& run, DType dtype, const parallel::MeshGroups& groups);
 
   std::vector<training::StepResult> step();  // one update of the model, or of each adapter
   // What the rank holds of all trained parameters, and of their gradients in the last update.

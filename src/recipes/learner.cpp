@@ -14,11 +14,11 @@
 #include "base/trace.h"
 #include "collectives/at_root.h"
 #include "models/adapter.h"
+#include "parallel/replicas.h"
 #include "recipes/adapter_config.h"
 #include "recipes/critic.h"
 #include "recipes/loaded_batches.h"
 #include "recipes/quantizer_state.h"
-#include "recipes/replicas.h"
 #include "recipes/rollout_memory.h"
 #include "recipes/taught_ending.h"
 #include "training/gather_rows.h"
@@ -262,7 +262,7 @@ void Learner::check_replicas() const {
       held.push_back(std::move(state));
     }
   }
-  recipes::check_replicas(ranks(), held, state_.step);
+  parallel::check_replicas(ranks(), held, state_.step);
 }
 
 void Learner::ask(const char* when, double& result) {

@@ -12,7 +12,7 @@
 #include "collectives/launch.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
-#include "recipes/mesh_groups.h"
+#include "parallel/mesh_groups.h"
 #include "tests/support/errors.h"
 #include "tests/support/made_up_nf4.h"
 #include "tests/support/packed_rows.h"
@@ -54,7 +54,7 @@ struct Ranked {
     build.ranks = groups.model();
     model = models::load_model(folder, build);
   }
-  MeshGroups groups;
+  parallel::MeshGroups groups;
   std::unique_ptr<models::Model> model;
 };
 

@@ -7,14 +7,15 @@
 namespace temper::recipes {
 namespace {
 
-using layers::QuantizerKind;
-using layers::Sharing;
+using quantizers::QuantizerKind;
+using quantizers::Sharing;
 
 constexpr int64_t kUsualBlock = 128;
 
 std::string preset_names() {
   std::vector<std::string> names;
-  for (const layers::QuantizerPreset& preset : layers::quantizer_presets()) names.emplace_back(preset.name);
+  for (const quantizers::QuantizerPreset& preset : quantizers::quantizer_presets())
+    names.emplace_back(preset.name);
   return join(names);
 }
 
@@ -117,12 +118,13 @@ std::optional<QuantizerKind> calibrated(const QuantizeRuleConfig& rule, std::str
 
 }  // namespace
 
-layers::CalibrationMethod QuantizeConfig::method() const {
+quantizers::CalibrationMethod QuantizeConfig::method() const {
   if (calibration) return *calibration;
-  return preset.empty() ? layers::CalibrationMethod::kMax : layers::quantizer_preset(preset).calibration;
+  return preset.empty() ? quantizers::CalibrationMethod::kMax
+                        : quantizers::quantizer_preset(preset).calibration;
 }
 
-layers::QuantizeOptions QuantizeConfig::to_options() const {
+quantizers::QuantizeOptions QuantizeConfig::to_options() const {
   const QuantizeConfig usual;
   if (preset.empty() && rules.empty() &&
       (calibration || percentile || smoothquant_alpha || per_expert != usual.per_expert ||
@@ -130,15 +132,16 @@ layers::QuantizeOptions QuantizeConfig::to_options() const {
     fail(
         "[quantize] says how, but has neither a preset nor rules that say what: write preset: FP8_DEFAULT, "
         "for example, or leave quantize out");
-  const auto check_method = [&](const char* key, bool is_written, layers::CalibrationMethod of) {
+  const auto check_method = [&](const char* key, bool is_written, quantizers::CalibrationMethod of) {
     if (is_written && method() != of)
       fail(
           "[quantize.{}] is for calibration: {}, and the run's is {}: write calibration: {}, or leave {} out",
-          key, layers::name_of(of), layers::name_of(method()), layers::name_of(of), key);
+          key, quantizers::name_of(of), quantizers::name_of(method()), quantizers::name_of(of), key);
   };
-  check_method("percentile", percentile.has_value(), layers::CalibrationMethod::kPercentile);
-  check_method("smoothquant_alpha", smoothquant_alpha.has_value(), layers::CalibrationMethod::kSmoothQuant);
-  layers::QuantizeOptions options{preset, {}, per_expert, method()};
+  check_method("percentile", percentile.has_value(), quantizers::CalibrationMethod::kPercentile);
+  check_method("smoothquant_alpha", smoothquant_alpha.has_value(),
+               quantizers::CalibrationMethod::kSmoothQuant);
+  quantizers::QuantizeOptions options{preset, {}, per_expert, method()};
   for (const QuantizeRuleConfig& rule : rules) {
     if (!rule.weights && !rule.inputs && !rule.outputs && !rule.kv_cache)
       fail(
@@ -157,11 +160,11 @@ layers::QuantizeOptions QuantizeConfig::to_options() const {
           "format, "
           "too",
           rule.modules);
-    layers::QuantizerRule own{rule.modules,
-                              {},
-                              {},
-                              calibrated(rule, "outputs", rule.outputs),
-                              calibrated(rule, "kv_cache", rule.kv_cache)};
+    quantizers::QuantizerRule own{rule.modules,
+                                  {},
+                                  {},
+                                  calibrated(rule, "outputs", rule.outputs),
+                                  calibrated(rule, "kv_cache", rule.kv_cache)};
     if (rule.weights) own.weights = kind_of_weights(rule);
     if (rule.inputs) own.inputs = kind_of_inputs(rule);
     options.rules.push_back(std::move(own));
@@ -213,7 +216,7 @@ void describe(config::Schema& s, QuantizeConfig& c) {
   s.field("per_expert", c.per_expert,
           "Whether each expert of a mixture has scales of its own; otherwise all of a layer share them.");
   s.choice(
-      "calibration", c.calibration, layers::calibration_methods(),
+      "calibration", c.calibration, quantizers::calibration_methods(),
       "How the amax are found: the largest magnitudes, the least squared error, a percentile, or the "
       "least divergence of histograms; or after columns have got factors. Omitted: as the preset says, or "
       "max.");

@@ -9,8 +9,8 @@
 namespace temper::recipes {
 namespace {
 
-using layers::QuantizerKind;
-using layers::Sharing;
+using quantizers::QuantizerKind;
+using quantizers::Sharing;
 
 QuantizeConfig written(const std::string& quantize) {
   RunConfig run;
@@ -19,7 +19,7 @@ QuantizeConfig written(const std::string& quantize) {
   return run.quantize;
 }
 
-layers::QuantizeOptions loaded(const std::string& rules) {
+quantizers::QuantizeOptions loaded(const std::string& rules) {
   return written("preset: FP8_DEFAULT, rules: [" + rules + "]").to_options();
 }
 

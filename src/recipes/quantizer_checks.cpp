@@ -1,7 +1,7 @@
 #include "recipes/quantizer_checks.h"
 
 #include "base/error.h"
-#include "layers/quantizer_parts.h"
+#include "quantizers/quantizer_parts.h"
 #include "recipes/recipe.h"
 
 namespace temper::recipes {
@@ -9,9 +9,9 @@ namespace {
 
 // What rounds the inputs of a pass must not depend on which rows are in it, where others compute the same
 // rows in other passes. `others`: "rollouts", "the process of exchange"; empty: there are none.
-void check_inputs(const layers::PlannedQuantizer& each, const Mesh& mesh, std::string_view others) {
+void check_inputs(const quantizers::PlannedQuantizer& each, const Mesh& mesh, std::string_view others) {
   if (each.of_input && each.format.needs_amax() && !each.keeps_amax() &&
-      each.kind.sharing != layers::Sharing::kRow && (mesh.size() > 1 || !others.empty()))
+      each.kind.sharing != quantizers::Sharing::kRow && (mesh.size() > 1 || !others.empty()))
     fail(
         "[quantize] {} scales its input by the largest magnitude of a pass, which differs between {}: choose "
         "a "
@@ -29,17 +29,17 @@ void check_inputs(const layers::PlannedQuantizer& each, const Mesh& mesh, std::s
 }  // namespace
 
 void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config) {
-  const layers::QuantizeOptions options = config.quantize.to_options();
+  const quantizers::QuantizeOptions options = config.quantize.to_options();
   if (!options.any()) return;
   const WeightTable table = layers::decoder_weight_table(model);
   const Layout layout(table, mesh);
-  const layers::QuantizerPlan plan = layers::plan_quantizers(table, options);
+  const quantizers::QuantizerPlan plan = quantizers::plan_quantizers(table, options);
   const std::string_view others = recipe_of(config).rollouts != nullptr ? "rollouts"
                                   : !config.exchange.to.empty()         ? "the process of exchange"
                                                                         : "";
-  for (const layers::PlannedQuantizer& each : plan.quantizers) {
-    layers::part_of(each,
-                    layout[static_cast<size_t>(table.find(each.weight) - table.specs().data())].unsharded());
+  for (const quantizers::PlannedQuantizer& each : plan.quantizers) {
+    quantizers::part_of(
+        each, layout[static_cast<size_t>(table.find(each.weight) - table.specs().data())].unsharded());
     check_inputs(each, mesh, others);
   }
 }

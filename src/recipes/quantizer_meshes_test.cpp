@@ -15,8 +15,8 @@
 namespace temper::recipes {
 namespace {
 
-using layers::QuantizerKind;
-using layers::Sharing;
+using quantizers::QuantizerKind;
+using quantizers::Sharing;
 using namespace quantizer_meshes_test;
 
 QuantizeOptions fp8() {
@@ -38,7 +38,7 @@ QuantizeOptions blocks() {
 QuantizeOptions smoothed() {
   QuantizeOptions options = channels();
   options.rules[1].inputs = QuantizerKind{"int8"};
-  options.calibration = layers::CalibrationMethod::kSmoothQuant;
+  options.calibration = quantizers::CalibrationMethod::kSmoothQuant;
   return options;
 }
 QuantizeOptions activation_aware() {
@@ -48,7 +48,7 @@ QuantizeOptions activation_aware() {
            {"layers.*.attention.output", int4, {}},
            {"layers.*.mlp.experts.*", int4, {}}},
           true,
-          layers::CalibrationMethod::kAwqLite};
+          quantizers::CalibrationMethod::kAwqLite};
 }
 // The amax of the second rounding is of all of a matrix, whatever a rank has of it.
 QuantizeOptions rounded_twice() {
@@ -56,10 +56,10 @@ QuantizeOptions rounded_twice() {
   return {"",
           {{"layers.*.attention.*", twice, fp8}, {"layers.*.mlp.experts.*", twice, fp8}},
           true,
-          layers::CalibrationMethod::kAwqLite};
+          quantizers::CalibrationMethod::kAwqLite};
 }
 // Errors of blocks are sums over tokens that several ranks have.
-QuantizeOptions clipped(layers::CalibrationMethod method) {
+QuantizeOptions clipped(quantizers::CalibrationMethod method) {
   const QuantizerKind int4{"int4", Sharing::kBlock, 16}, nvfp4{"nvfp4"}, fp8{"fp8"};
   return {"",
           {{"layers.*.attention.qkv", nvfp4, nvfp4},
@@ -164,7 +164,7 @@ TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
           // Of weights to the bit, where no factors of inputs go before; inputs are sums that ranks add in
           // another order.
           const bool exact = key.find("weight_quantizer") != std::string::npos &&
-                             !layers::scales_columns(options.calibration);
+                             !quantizers::scales_columns(options.calibration);
           const double tolerance = exact ? 0 : 1e-5;
           for (size_t i = 0; i < amax.size(); ++i)
             EXPECT_NEAR(found.amax.at(key)[i], amax[i], tolerance * std::abs(amax[i])) << key << " " << i;
@@ -183,7 +183,7 @@ TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
 // Sums of errors and counts of histograms are of all ranks; experts have their own. Inputs are sums that
 // ranks add in another order, so that a value may count in the next bin.
 TEST(QuantizerMeshes, SearchesFindOneRanksAmax) {
-  using enum layers::CalibrationMethod;
+  using enum quantizers::CalibrationMethod;
   for (const auto& [method, formats] : {std::pair{kMse, fp8()},
                                         {kPercentile, fp8()},
                                         {kPercentile, channels()},
@@ -193,7 +193,7 @@ TEST(QuantizerMeshes, SearchesFindOneRanksAmax) {
                                         {kPercentile, inputs_of_experts()}}) {
     QuantizeOptions options = formats;
     options.calibration = method;
-    SCOPED_TRACE(layers::name_of(method));
+    SCOPED_TRACE(quantizers::name_of(method));
     const auto amax = [&](Group& ranks, const Mesh& mesh) {
       Ranked ranked(ranks, mesh, options);
       ranked.calibrate(ranks, rows_of(ranked));
@@ -223,9 +223,9 @@ TEST(QuantizerMeshes, SearchesFindOneRanksAmax) {
 // Of two clips of a block whose errors are nearly equal ranks may take the other one; with factors of columns
 // an amax is of scaled weights.
 TEST(QuantizerMeshes, ClipsAreOneRanks) {
-  using enum layers::CalibrationMethod;
-  for (const layers::CalibrationMethod method : {kAwqClip, kAwqFull}) {
-    SCOPED_TRACE(layers::name_of(method));
+  using enum quantizers::CalibrationMethod;
+  for (const quantizers::CalibrationMethod method : {kAwqClip, kAwqFull}) {
+    SCOPED_TRACE(quantizers::name_of(method));
     const auto amax = [&](Group& ranks, const Mesh& mesh) {
       Ranked ranked(ranks, mesh, clipped(method));
       ranked.calibrate(ranks, rows_of(ranked));
@@ -293,15 +293,15 @@ TEST(QuantizerMeshes, RanksMayHaveOtherNumbersOfPasses) {
 }
 
 // What is rounded of the part of a weight that a rank has.
-Tensor rounded_values(const models::Model& model, const layers::Quantizer& each) {
+Tensor rounded_values(const models::Model& model, const quantizers::Quantizer& each) {
   const Tensor values =
       model.decoder.parameters().value(each.planned.weight).contiguous().reshape(each.planned.values);
   return each.columns.exist() ? primitives::scaled_columns(values, each.columns.inverse) : values;
 }
 
 // Each is the largest amax of a matrix, in whatever parts ranks have it.
-void expect_second_amax(const layers::Quantizers& quantizers, const State& whole) {
-  for (const layers::Quantizer& each : quantizers.all()) {
+void expect_second_amax(const quantizers::Quantizers& quantizers, const State& whole) {
+  for (const quantizers::Quantizer& each : quantizers.all()) {
     if (!each.planned.rounds_again()) continue;
     const int64_t all = quantizers.plan().find(each.planned.name)->count;
     std::vector<float> largest;
@@ -348,7 +348,7 @@ TEST(QuantizerMeshes, WhatIsSavedOnOneMeshIsReadOnEveryOther) {
         EXPECT_EQ(state_of(ranked.model->decoder.quantizers()), whole);
         expect_second_amax(ranked.model->decoder.quantizers(), whole);
         // What a rank computes with is of its own experts and channels.
-        for (const layers::Quantizer& each : ranked.model->decoder.quantizers().all()) {
+        for (const quantizers::Quantizer& each : ranked.model->decoder.quantizers().all()) {
           if (each.planned.of_input || mesh.shard_level == 3) continue;
           const Tensor own = quant::amax_of(
               rounded_values(*ranked.model, each), each.planned.amax,

@@ -3,18 +3,18 @@
 
 #include <map>
 
+#include "calibration/calibration.h"
+#include "parallel/mesh_groups.h"
 #include "quant/groups.h"
-#include "recipes/mesh_groups.h"
 #include "recipes/quantizer_state.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
-#include "training/calibration.h"
 
 // A model with quantizers that ranks divide, for tests.
 namespace temper::recipes::quantizer_meshes_test {
 
 using collectives::Group;
-using layers::QuantizeOptions;
+using quantizers::QuantizeOptions;
 
 // Experts, heads and widths that eight ranks divide.
 inline Json mixture() {
@@ -43,12 +43,12 @@ struct Ranked {
     model->decoder.parameters().initialize(3, 0.1);
   }
   void calibrate(Group& ranks, const std::vector<data::PackedRow>& rows) {
-    training::calibrate(model->decoder, rows, calibration, groups.data(), ranks);
+    calibration::calibrate(model->decoder, rows, calibration, groups.data(), ranks);
   }
 
-  MeshGroups groups;
+  parallel::MeshGroups groups;
   std::unique_ptr<models::Model> model;
-  training::CalibrationOptions calibration = {};
+  calibration::CalibrationOptions calibration = {};
 };
 
 inline std::vector<data::PackedRow> rows_of(const Ranked& ranked) {
@@ -60,9 +60,9 @@ inline std::vector<data::PackedRow> rows_of(const Ranked& ranked) {
 }
 
 using State = std::map<std::string, std::vector<float>>;
-inline State state_of(const layers::Quantizers& quantizers) {
+inline State state_of(const quantizers::Quantizers& quantizers) {
   State state;
-  for (const layers::NamedScales& each : quantizers.state()) {
+  for (const quantizers::NamedScales& each : quantizers.state()) {
     const Tensor here = each.values.contiguous();
     state[each.name] = {here.values<float>().begin(), here.values<float>().end()};
   }

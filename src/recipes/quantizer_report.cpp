@@ -6,18 +6,18 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "calibration/calibration.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/quantized_form.h"
 #include "models/export_checks.h"
 #include "models/folder_config.h"
 #include "models/model.h"
 #include "recipes/recipe.h"
-#include "training/calibration.h"
 
 namespace temper::recipes {
 namespace {
 
-using layers::PlannedQuantizer;
+using quantizers::PlannedQuantizer;
 
 std::string amax_of(const PlannedQuantizer& quantizer) {
   if (!quantizer.format.needs_amax()) return "none";
@@ -25,7 +25,7 @@ std::string amax_of(const PlannedQuantizer& quantizer) {
   return to_string(quantizer.amax);
 }
 
-std::string table_of(const layers::QuantizerPlan& plan) {
+std::string table_of(const quantizers::QuantizerPlan& plan) {
   using Row = std::array<std::string, 6>;
   std::vector<Row> rows{{"quantizer", "count", "format", "scales for", "amax", "decided by"}};
   int64_t count = 0;
@@ -48,7 +48,7 @@ std::string table_of(const layers::QuantizerPlan& plan) {
 }  // namespace
 
 void check_quantize(const RunConfig& config) {
-  const layers::QuantizeOptions options = config.quantize.to_options();
+  const quantizers::QuantizeOptions options = config.quantize.to_options();
   if (!options.any()) return;
   if (!config.adapters.empty() && config.model.base_dtype)
     fail(
@@ -58,13 +58,13 @@ void check_quantize(const RunConfig& config) {
 }
 
 std::vector<std::string> quantize_keys_without_effect(const QuantizeConfig& config,
-                                                      const layers::Quantizers& quantizers) {
+                                                      const quantizers::Quantizers& quantizers) {
   std::vector<std::string> sentences;
   const bool experts = std::ranges::any_of(quantizers.plan().quantizers,
                                            [](const PlannedQuantizer& each) { return each.experts > 0; });
   if (!config.per_expert && !experts)
     sentences.emplace_back("[quantize.per_expert] is false, and has no effect: no experts are quantized");
-  if (config.calibration_rows != QuantizeConfig().calibration_rows && !training::needs_rows(quantizers))
+  if (config.calibration_rows != QuantizeConfig().calibration_rows && !calibration::needs_rows(quantizers))
     sentences.push_back(
         fmt::format("[quantize.calibration_rows] is {}, and has no effect: nothing that passes is "
                     "calibrated",
@@ -72,7 +72,7 @@ std::vector<std::string> quantize_keys_without_effect(const QuantizeConfig& conf
   return sentences;
 }
 
-std::string why_not_exported(const layers::QuantizerPlan& plan, const WeightTable& table) {
+std::string why_not_exported(const quantizers::QuantizerPlan& plan, const WeightTable& table) {
   try {
     models::exported_forms(plan, table);
   } catch (const Error& error) {
@@ -81,9 +81,9 @@ std::string why_not_exported(const layers::QuantizerPlan& plan, const WeightTabl
   return "";
 }
 
-std::string describe_rules(const layers::QuantizerPlan& plan) {
+std::string describe_rules(const quantizers::QuantizerPlan& plan) {
   std::vector<std::string> lines;
-  for (const layers::RuleMatches& rule : plan.rules)
+  for (const quantizers::RuleMatches& rule : plan.rules)
     lines.push_back(fmt::format("{}: matches {} tensor{} with {} quantizers{}", rule.rule, rule.tensors,
                                 rule.tensors == 1 ? "" : "s", rule.matched,
                                 rule.decided == rule.matched ? ""
@@ -94,7 +94,7 @@ std::string describe_rules(const layers::QuantizerPlan& plan) {
 
 std::string describe_quantizers(const RunConfig& config) {
   check_quantize(config);
-  const layers::QuantizeOptions options = config.quantize.to_options();
+  const quantizers::QuantizeOptions options = config.quantize.to_options();
   if (!options.any())
     fail("[quantize] has neither a preset nor rules: write quantize: {{preset: FP8_DEFAULT}}, for example");
   const std::string& folder = config.model.path;
@@ -103,7 +103,7 @@ std::string describe_quantizers(const RunConfig& config) {
   const layers::DecoderConfig architecture = models::configure(model, join_path(folder, "config.json"));
   checkpoints::check_not_quantized(folder);
   const WeightTable table = layers::decoder_weight_table(architecture);
-  const layers::QuantizerPlan plan = layers::plan_quantizers(table, options);
+  const quantizers::QuantizerPlan plan = quantizers::plan_quantizers(table, options);
   const std::string why_not = why_not_exported(plan, table);
   return table_of(plan) + (why_not.empty()
                                ? fmt::format("temper export writes {}\n",

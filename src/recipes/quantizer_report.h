@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "layers/quantizers.h"
+#include "quantizers/quantizers.h"
 #include "recipes/run_config.h"
 
 namespace temper::recipes {
@@ -13,11 +13,11 @@ void check_quantize(const RunConfig& config);
 // model's config.json: no weights are read. An Error where the configuration asks for none.
 std::string describe_quantizers(const RunConfig& config);
 
-std::string describe_rules(const layers::QuantizerPlan& plan);  // one line for each rule
+std::string describe_rules(const quantizers::QuantizerPlan& plan);  // one line for each rule
 // A sentence for each key that changes nothing for this model.
 std::vector<std::string> quantize_keys_without_effect(const QuantizeConfig& config,
-                                                      const layers::Quantizers& quantizers);
+                                                      const quantizers::Quantizers& quantizers);
 // Why `temper export` cannot write what is trained; "": it can.
-std::string why_not_exported(const layers::QuantizerPlan& plan, const WeightTable& table);
+std::string why_not_exported(const quantizers::QuantizerPlan& plan, const WeightTable& table);
 
 }  // namespace temper::recipes

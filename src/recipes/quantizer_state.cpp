@@ -6,27 +6,27 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "calibration/calibration.h"
 #include "checkpoints/weights_sample.h"
 #include "collectives/at_root.h"
-#include "training/calibration.h"
 #include "training/gather_rows.h"
 #include "training/rounded_weights.h"
 
 namespace temper::recipes {
 namespace {
 
-training::CalibrationOptions calibration_options(const RunConfig& config) {
-  training::CalibrationOptions options{.method = config.quantize.method(),
-                                       .micro_batch_tokens = config.train.micro_batch_tokens};
+calibration::CalibrationOptions calibration_options(const RunConfig& config) {
+  calibration::CalibrationOptions options{.method = config.quantize.method(),
+                                          .micro_batch_tokens = config.train.micro_batch_tokens};
   if (config.quantize.percentile) options.percentile = *config.quantize.percentile;
   if (config.quantize.smoothquant_alpha) options.alpha = *config.quantize.smoothquant_alpha;
   return options;
 }
 
 // "0.3 for 4, 0.5 for 2": how many weights took which.
-std::string alphas_of(const std::vector<training::ChosenAlpha>& chosen) {
+std::string alphas_of(const std::vector<calibration::ChosenAlpha>& chosen) {
   std::map<float, int64_t> counts;
-  for (const training::ChosenAlpha& each : chosen) ++counts[each.alpha];
+  for (const calibration::ChosenAlpha& each : chosen) ++counts[each.alpha];
   std::vector<std::string> lines;
   for (const auto& [alpha, count] : counts) lines.push_back(fmt::format("{:.1f} for {}", alpha, count));
   return join(lines);
@@ -59,30 +59,30 @@ std::vector<data::PackedRow> rows_to_calibrate(const std::vector<LearntFrom>& al
 
 void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const ReadRows& read,
                           collectives::Group& ranks, collectives::Group& parts) {
-  const layers::Quantizers& quantizers = model.quantizers();
+  const quantizers::Quantizers& quantizers = model.quantizers();
   if (quantizers.empty()) return;
-  const bool reads = training::needs_rows(quantizers);
+  const bool reads = calibration::needs_rows(quantizers);
   const std::vector<data::PackedRow> rows =
       reads ? training::shared_rows(ranks, parts, "rows of the calibration", read)
             : std::vector<data::PackedRow>();
-  const training::Calibration found =
-      training::calibrate(model, rows, calibration_options(config), parts, ranks);
+  const calibration::Calibration found =
+      calibration::calibrate(model, rows, calibration_options(config), parts, ranks);
   const int64_t count = parts.sum("rows of the calibration", static_cast<int64_t>(rows.size()));
   log_info(fmt::format(
       "quantizers: calibrated {} weights{}", found.weights,
       reads ? fmt::format(" and {} inputs on {} tokens in {} rows", found.inputs, found.tokens, count) : ""));
   if (!found.alphas.empty())
-    log_info(fmt::format("quantizers: alpha of {} by weights: {}", layers::name_of(config.quantize.method()),
-                         alphas_of(found.alphas)));
+    log_info(fmt::format("quantizers: alpha of {} by weights: {}",
+                         quantizers::name_of(config.quantize.method()), alphas_of(found.alphas)));
   for (const std::string& layer : found.idle_experts)
     log_warning(fmt::format(
         "[quantize.calibration_rows] {} had no token of the {} rows; their scales are those of their weights",
         layer, count));
 }
 
-checkpoints::OwnedTensors owned_quantizers(const layers::Quantizers& quantizers) {
+checkpoints::OwnedTensors owned_quantizers(const quantizers::Quantizers& quantizers) {
   checkpoints::OwnedTensors owned;
-  for (const layers::NamedScales& each : quantizers.state()) owned.add(each.name, each.values);
+  for (const quantizers::NamedScales& each : quantizers.state()) owned.add(each.name, each.values);
   return owned;
 }
 
@@ -107,7 +107,7 @@ void keep_calibration(const RunSetup& setup, const std::string& folder, const Re
 }
 
 bool read_calibration(const RunSetup& setup, const std::string& folder) {
-  layers::Quantizers& quantizers = setup.model->decoder.quantizers();
+  quantizers::Quantizers& quantizers = setup.model->decoder.quantizers();
   if (quantizers.empty()) return false;
   const auto saved = checkpoints::open_newest(folder, setup.ranks);
   if (!saved) return false;
@@ -124,12 +124,12 @@ void quantize_base(const RunSetup& setup, const std::string& folder, const ReadR
   training::round_weights(model);
 }
 
-void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers& quantizers) {
-  const std::vector<layers::NamedScales> state = quantizers.state();
+void read_quantizers(const checkpoints::StateReader& reader, quantizers::Quantizers& quantizers) {
+  const std::vector<quantizers::NamedScales> state = quantizers.state();
   const std::string name = fmt::format("{}.safetensors", kQuantizers);
   if (!state.empty() || reader.has(name)) {
     const checkpoints::SafetensorsFile file = reader.tensors(name);
-    for (const layers::NamedScales& each : state) {
+    for (const quantizers::NamedScales& each : state) {
       if (file.find(each.name) == nullptr)
         fail(
             "[{}] has no '{}': it is the checkpoint of another configuration of quantizers; write quantize "
@@ -144,7 +144,7 @@ void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers&
     }
     for (const auto& entry : file.entries())
       if (std::none_of(state.begin(), state.end(),
-                       [&](const layers::NamedScales& each) { return each.name == entry.name; }))
+                       [&](const quantizers::NamedScales& each) { return each.name == entry.name; }))
         fail(
             "[{}] has '{}', which no quantizer of this run reads; write quantize as it was then, or train to "
             "another output",

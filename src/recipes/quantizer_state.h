@@ -35,12 +35,12 @@ void quantize_base(const RunSetup& setup, const std::string& folder, const ReadR
 // An Error where the model in `folder` has other weights than this was found with.
 void check_calibrated_base(const checkpoints::StateReader& calibration, const std::string& folder);
 
-// What a checkpoint has of them: every amax and factor, by its name (layers::NamedScales), in files of this
-// stem.
+// What a checkpoint has of them: every amax and factor, by its name (quantizers::NamedScales), in files of
+// this stem.
 inline constexpr const char* kQuantizers = "quantizers";
-checkpoints::OwnedTensors owned_quantizers(const layers::Quantizers& quantizers);
+checkpoints::OwnedTensors owned_quantizers(const quantizers::Quantizers& quantizers);
 // The reverse. An Error names an amax that the checkpoint lacks, has in another shape, or has without a
 // quantizer for it.
-void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers& quantizers);
+void read_quantizers(const checkpoints::StateReader& reader, quantizers::Quantizers& quantizers);
 
 }  // namespace temper::recipes

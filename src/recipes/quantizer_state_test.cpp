@@ -3,18 +3,18 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
+#include "calibration/calibration.h"
 #include "tests/support/errors.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
-#include "training/calibration.h"
 
 namespace temper::recipes {
 namespace {
 
-using layers::QuantizeOptions;
-using layers::QuantizerKind;
 using op_testing::values_of;
+using quantizers::QuantizeOptions;
+using quantizers::QuantizerKind;
 
 const QuantizeOptions kFp8{"", {{"layers.*", QuantizerKind{"fp8"}, {}}}};
 
@@ -39,7 +39,7 @@ class QuantizerState : public testing::Test {
 
 TEST_F(QuantizerState, EveryAmaxIsReadBackByTheNumberOfItsExpert) {
   const auto model = made(kFp8), other = made(kFp8);
-  training::calibrate(model->decoder, {test_row(1, {9})});
+  calibration::calibrate(model->decoder, {test_row(1, {9})});
   const checkpoints::StateReader state = saved(*model);
   const checkpoints::SafetensorsFile file = state.tensors("quantizers.safetensors");
   EXPECT_EQ(file.entries().size(), 2u * (2 + 2 * 6));
@@ -61,46 +61,46 @@ TEST_F(QuantizerState, EveryAmaxIsReadBackByTheNumberOfItsExpert) {
 TEST_F(QuantizerState, FactorsOfColumnsAreReadBack) {
   const QuantizeOptions smooth{
       "",
-      {{"layers.*.attention.*", QuantizerKind{"int8", layers::Sharing::kRow}, QuantizerKind{"int8"}}},
+      {{"layers.*.attention.*", QuantizerKind{"int8", quantizers::Sharing::kRow}, QuantizerKind{"int8"}}},
       true,
-      layers::CalibrationMethod::kSmoothQuant};
+      quantizers::CalibrationMethod::kSmoothQuant};
   const auto model = made(smooth), other = made(smooth);
-  training::CalibrationOptions options{.method = smooth.calibration};
-  training::calibrate(model->decoder, {test_row(1, {9})}, options);
+  calibration::CalibrationOptions options{.method = smooth.calibration};
+  calibration::calibrate(model->decoder, {test_row(1, {9})}, options);
   const checkpoints::StateReader state = saved(*model);
   const checkpoints::SafetensorsFile file = state.tensors("quantizers.safetensors");
   EXPECT_EQ(file.entries().size(), 4u * 3);
-  const layers::Quantizer& weight =
+  const quantizers::Quantizer& weight =
       *model->decoder.quantizers().find("layers.1.attention.output.weight_quantizer");
   const std::string name = "layers.1.attention.output.input_quantizer._pre_quant_scale";
   EXPECT_EQ(values_of(file.tensor(name)), values_of(weight.columns.whole));
   EXPECT_EQ(file.tensor(name).shape(), (Shape{weight.columns.whole.dim(-1)}));
   read_quantizers(state, other->decoder.quantizers());
   for (size_t i = 0; i < model->decoder.quantizers().all().size(); ++i) {
-    const layers::Quantizer &expected = model->decoder.quantizers().all()[i],
-                            &found = other->decoder.quantizers().all()[i];
+    const quantizers::Quantizer &expected = model->decoder.quantizers().all()[i],
+                                &found = other->decoder.quantizers().all()[i];
     EXPECT_EQ(values_of(found.amax), values_of(expected.amax));
     if (!expected.columns.exist()) continue;
     EXPECT_EQ(values_of(found.columns.pre_quant), values_of(expected.columns.pre_quant));
     EXPECT_EQ(values_of(found.columns.inverse), values_of(expected.columns.inverse));
   }
   QuantizeOptions plain = smooth;
-  plain.calibration = layers::CalibrationMethod::kMax;
+  plain.calibration = quantizers::CalibrationMethod::kMax;
   EXPECT_NE(refusal(state, plain).find("_pre_quant_scale', which no quantizer of this run reads"),
             std::string::npos);
 }
 
 // Both ends of a range, of each expert by its number, bit by bit.
 TEST_F(QuantizerState, EndsOfRangesAreReadBack) {
-  const QuantizerKind own{"int4", layers::Sharing::kBlock, 16, false, "", false},
-      inputs{"int8", layers::Sharing::kTensor, 0, false, "", false};
+  const QuantizerKind own{"int4", quantizers::Sharing::kBlock, 16, false, "", false},
+      inputs{"int8", quantizers::Sharing::kTensor, 0, false, "", false};
   const QuantizeOptions zeros{"", {{"layers.*", own, inputs}}};
   const auto model = made(zeros), other = made(zeros);
-  training::calibrate(model->decoder, {test_row(1, {9})});
+  calibration::calibrate(model->decoder, {test_row(1, {9})});
   const checkpoints::StateReader state = saved(*model);
   const checkpoints::SafetensorsFile file = state.tensors("quantizers.safetensors");
   EXPECT_EQ(file.entries().size(), 2u * 2 * 2 * (2 + 2 * 6));
-  const layers::Quantizer& down =
+  const quantizers::Quantizer& down =
       *model->decoder.quantizers().find("layers.1.mlp.experts.down.weight_quantizer");
   for (const auto& [end, kept] : {std::pair{"_low", down.low}, {"_high", down.amax}})
     for (int e = 0; e < 6; ++e) {
@@ -140,7 +140,7 @@ TEST_F(QuantizerState, CheckpointsOfAnotherConfigurationAreRefused) {
                 .find("has no 'layers.0.mlp.experts.gate_up.weight_quantizer._amax': it is the "
                       "checkpoint of another configuration of quantizers"),
             std::string::npos);
-  channels.rules[0].weights->sharing = layers::Sharing::kRow;
+  channels.rules[0].weights->sharing = quantizers::Sharing::kRow;
   EXPECT_NE(refusal(state, channels)
                 .find("'layers.0.attention.qkv.weight_quantizer._amax' is float32 [1, 1], "
                       "expected float32 [64, 1]"),

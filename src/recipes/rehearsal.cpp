@@ -83,7 +83,7 @@ struct PlannedRanks {
   }
 
   std::unique_ptr<collectives::Group> all;
-  MeshGroups groups;
+  parallel::MeshGroups groups;
 };
 
 // Checkpoints are written from these beside updates.
@@ -212,11 +212,11 @@ struct RolloutsApart {
     if (!model) return nullptr;
     layers::ParameterStore& base = model->decoder.parameters();
     if (adapter == nullptr) {
-      WeightCopy(trained, base, all).run();
+      parallel::WeightCopy(trained, base, all).run();
       return nullptr;
     }
     auto own = std::make_unique<layers::Adapter>(adapter->plan(), adapter->config(), base);
-    WeightCopy(trained, own->parameters(), all).run();
+    parallel::WeightCopy(trained, own->parameters(), all).run();
     return own;
   }
 

@@ -7,7 +7,7 @@
 #include "collectives/launch.h"
 #include "collectives/local/local.h"
 #include "models/adapter.h"
-#include "recipes/mesh_groups.h"
+#include "parallel/mesh_groups.h"
 #include "rollout/engine_of_ranks.h"
 #include "tests/support/tiny_model.h"
 
@@ -43,7 +43,7 @@ struct Answering {
     adapter = models::new_adapter(*model, {.rank = 4}, 1, "");
     adapter->parameters().initialize(5, 0.3);  // its product is no longer nothing
   }
-  MeshGroups groups;
+  parallel::MeshGroups groups;
   std::unique_ptr<models::Model> model;
   std::unique_ptr<layers::Adapter> adapter;
 };

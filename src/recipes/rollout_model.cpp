@@ -40,7 +40,7 @@ RolloutModel::RolloutModel(const RunSetup& setup, const RolloutDegrees& degrees,
   layers::ParameterStore& base = own_->model->decoder.parameters();
   if (adapter != nullptr) {
     // Of a frozen model once.
-    WeightCopy weights(setup.model->decoder.parameters(), base, setup.ranks);
+    parallel::WeightCopy weights(setup.model->decoder.parameters(), base, setup.ranks);
     copy(weights);
     adapter_ = std::make_unique<layers::Adapter>(adapter->plan(), adapter->config(), base);
   }
@@ -51,7 +51,7 @@ RolloutModel::RolloutModel(const RunSetup& setup, const RolloutDegrees& degrees,
                   format_bytes(weights_->bytes_received())));
 }
 
-void RolloutModel::copy(WeightCopy& weights) const {
+void RolloutModel::copy(parallel::WeightCopy& weights) const {
   weights.run();
   if (check_) weights.check();
 }

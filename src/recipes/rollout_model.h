@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "layers/adapter.h"
+#include "parallel/weight_copy.h"
 #include "recipes/rollout_memory.h"
 #include "recipes/run_setup.h"
-#include "recipes/weight_copy.h"
 
 namespace temper::recipes {
 
@@ -24,17 +24,17 @@ class RolloutModel {
 
   const layers::Decoder& decoder() const { return own_->model->decoder; }
   const layers::Adapter* adapter() const { return adapter_.get(); }
-  const MeshGroups& groups() const { return own_->groups; }
+  const parallel::MeshGroups& groups() const { return own_->groups; }
   // What was trained since the last time comes here.
   void sync();
 
  private:
-  void copy(WeightCopy& weights) const;
+  void copy(parallel::WeightCopy& weights) const;
 
   const std::shared_ptr<DividedModel> own_;
   std::unique_ptr<layers::Adapter> adapter_;
   const layers::ParameterStore& trained_;
-  std::optional<WeightCopy> weights_;  // of what is trained
+  std::optional<parallel::WeightCopy> weights_;  // of what is trained
   const bool check_;
   std::optional<uint64_t> version_;  // of trained_ that is here
 };

@@ -113,7 +113,7 @@ std::shared_ptr<const models::Model> RunSetup::other_model(const std::string& fo
 std::shared_ptr<DividedModel> RunSetup::model_on(const Mesh& other) const {
   std::weak_ptr<DividedModel>& known = divided_[to_string(other)];
   if (auto made = known.lock()) return made;
-  auto made = std::make_shared<DividedModel>(DividedModel{MeshGroups(ranks, other), nullptr});
+  auto made = std::make_shared<DividedModel>(DividedModel{parallel::MeshGroups(ranks, other), nullptr});
   models::BuildOptions build = build_options(config, facts, preferred_);
   build.ranks = made->groups.model();
   made->model = models::build_model(model_config, join_path(config.model.path, "config.json"), build);
@@ -222,7 +222,7 @@ void RunSetup::load_weights(ops::Preferences preferred, bool verbose, Rounding r
         "[train.router.force_balance] tokens take experts in turn, whatever the routers say: measure the "
         "speed "
         "of such a run, but do not use what it learns");
-  if (const layers::QuantizerPlan& plan = model->decoder.quantizers().plan();
+  if (const quantizers::QuantizerPlan& plan = model->decoder.quantizers().plan();
       !plan.empty() && rounding == Rounding::kOfTheRun) {
     log_info("quantizers: " + describe_rules(plan));
     if (const std::string why = why_not_exported(plan, model->decoder.parameters().table()); !why.empty())

@@ -5,7 +5,7 @@
 
 #include "collectives/kept_errors.h"
 #include "models/model.h"
-#include "recipes/mesh_groups.h"
+#include "parallel/mesh_groups.h"
 #include "recipes/phases.h"
 #include "recipes/run_config.h"
 #include "rollout/text_model.h"
@@ -27,7 +27,7 @@ models::BuildOptions own_build_options(const RunConfig& config, const HardwareFa
 
 // A model as ranks divide it.
 struct DividedModel {
-  MeshGroups groups;
+  parallel::MeshGroups groups;
   std::unique_ptr<models::Model> model;
 };
 
@@ -55,7 +55,7 @@ struct RunSetup {
   collectives::Group& ranks;  // that compute the run together
   // Of what a rank does alone while the others compute; raised when an update is over, on all of them.
   const std::unique_ptr<collectives::KeptErrors> kept_errors;
-  std::optional<MeshGroups> groups;  // of the mesh
+  std::optional<parallel::MeshGroups> groups;  // of the mesh
   Json model_config;
   layers::DecoderConfig architecture;
   rollout::TextFiles text;

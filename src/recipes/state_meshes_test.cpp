@@ -11,7 +11,7 @@
 #include "collectives/launch.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
-#include "recipes/mesh_groups.h"
+#include "parallel/mesh_groups.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::recipes {
@@ -56,7 +56,7 @@ struct Trained {
     return adapter ? adapter->parameters() : model->decoder.parameters();
   }
 
-  MeshGroups groups;
+  parallel::MeshGroups groups;
   std::unique_ptr<models::Model> model;
   std::unique_ptr<layers::Adapter> adapter;
   std::unique_ptr<optimizers::AdamW> optimizer;

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "collectives/launch.h"
-#include "recipes/mesh_groups.h"
+#include "parallel/mesh_groups.h"
 #include "recipes/whole_elements_test_support.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
@@ -35,7 +35,7 @@ std::vector<data::PackedRow> rows_of(int update) {
   return rows;
 }
 
-Course learn(const MeshGroups& groups, const char* type) {
+Course learn(const parallel::MeshGroups& groups, const char* type) {
   Json config = tiny_config(type);
   if (config.find("num_experts") != nullptr) config.set("num_experts", 8);
   models::BuildOptions build;
@@ -75,14 +75,14 @@ void expect_course(const Course& found, const Course& expected) {
 }
 
 void expect_one(const char* type, const std::vector<Mesh>& meshes) {
-  const Course expected = learn(MeshGroups(collectives::alone(), {}), type);
+  const Course expected = learn(parallel::MeshGroups(collectives::alone(), {}), type);
   for (const double norm : expected.norms) EXPECT_GT(norm, 0.1) << "rounding is far below";
   for (Mesh mesh : meshes)
     for (mesh.shard_level = 1; mesh.shard_level <= 3; ++mesh.shard_level) {
       SCOPED_TRACE(fmt::format("{}, {}, level {}", type, to_string(mesh), mesh.shard_level));
       std::mutex mutex;
       collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
-        const MeshGroups groups(ranks, mesh);
+        const parallel::MeshGroups groups(ranks, mesh);
         const Course found = learn(groups, type);
         const std::lock_guard lock(mutex);
         expect_course(found, expected);

@@ -15,6 +15,7 @@
 #include "collectives/at_root.h"
 #include "data/inspect.h"
 #include "models/folder_config.h"
+#include "parallel/same_on_all_ranks.h"
 #include "recipes/adapter_config.h"
 #include "recipes/colocation.h"
 #include "recipes/evaluation.h"
@@ -25,7 +26,6 @@
 #include "recipes/recipe.h"
 #include "recipes/rollout_model.h"
 #include "recipes/run_kernels.h"
-#include "recipes/same_on_all_ranks.h"
 
 namespace temper::recipes {
 
@@ -101,8 +101,8 @@ void train(const RunConfig& config, const std::string& resolved_yaml, const RunO
     if (ranks.rank() == 0) plan_run(config, resolved_yaml, options, ranks.size());
     return;
   }
-  check_same_program(ranks);
-  check_same_on_all_ranks(ranks, "configuration", values_of(resolved_yaml));
+  parallel::check_same_program(ranks);
+  parallel::check_same_on_all_ranks(ranks, "configuration", values_of(resolved_yaml));
   TrainingLoop(with_sources(config), resolved_yaml, options, ranks).run();
 }
 
@@ -157,7 +157,7 @@ void TrainingLoop::begin_and_train() {
   collectives::at_root(setup_.ranks, "opening the folder", [&] { open_folders(); });
   const backends::RunChoices choices(files_.algorithms(), has_states(setup_.config));
   setup_.load_weights(preferred, options_.verbose);
-  check_same_on_all_ranks(setup_.ranks, "model and data", setup_.origin.dump());
+  parallel::check_same_on_all_ranks(setup_.ranks, "model and data", setup_.origin.dump());
   collectives::at_root(setup_.ranks, "kernels of before", [&] { compare_kernels(preferred.kernels); });
   const std::vector<ops::ModuleKernel> bound = setup_.model->decoder.ops().bindings();
   if (learners_.front()->is_adapter()) quantize_base();
@@ -224,7 +224,7 @@ void TrainingLoop::begin_each(void (Learner::*begin)()) {
 }
 
 void TrainingLoop::train(const StopSignals& signals) {
-  StepDeadline deadline(setup_.ranks);
+  parallel::StepDeadline deadline(setup_.ranks);
   if (is_root()) progress_ = std::make_unique<reports::Progress>();
   evaluate_what_is_owed();
   const auto goes_on = [](const auto& learner) { return !learner->is_done(); };
@@ -255,7 +255,7 @@ void TrainingLoop::train(const StopSignals& signals) {
 // On a device a step is reported when the next one has been asked for, so that the device never waits for us;
 // with rollouts, which wait for the device, at once, so that its seconds have the rollout before it and not
 // the next.
-void TrainingLoop::train_one(StepDeadline& deadline) {
+void TrainingLoop::train_one(parallel::StepDeadline& deadline) {
   const std::vector<Learner*> learners = read_batches();
   deadline.begin_step();  // a rollout had one of its own
   if (learners.empty()) return;

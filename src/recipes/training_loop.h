@@ -7,10 +7,10 @@
 #include "base/files.h"
 #include "base/log_file.h"
 #include "base/stop_signals.h"
+#include "parallel/step_deadline.h"
 #include "recipes/checkpoint_clock.h"
 #include "recipes/learner.h"
 #include "recipes/saver.h"
-#include "recipes/step_deadline.h"
 #include "recipes/step_profile.h"
 #include "recipes/weight_exchange.h"
 #include "reports/progress.h"
@@ -69,7 +69,7 @@ class TrainingLoop {
   void begin_each(void (Learner::*begin)());
   void train_and_finish(const std::vector<ops::ModuleKernel>& bound);
   void train(const StopSignals& signals);
-  void train_one(StepDeadline& deadline);
+  void train_one(parallel::StepDeadline& deadline);
   std::vector<Learner*> read_batches();  // of the learners that are not done
   std::vector<training::PendingStep> begin(const std::vector<Learner*>& learners);
   // Waits for the steps begun last, if they have not been reported. What goes wrong waits for settle().

@@ -122,7 +122,7 @@ std::string TrainingLoop::estimated_time(double updates) {
 // Measured with the model in memory, which nobody saves.
 double TrainingLoop::seconds_of_update() {
   // Nothing is calibrated: passes take as long with any amax.
-  if (layers::Quantizers& quantizers = setup_.model->decoder.quantizers(); !quantizers.empty()) {
+  if (quantizers::Quantizers& quantizers = setup_.model->decoder.quantizers(); !quantizers.empty()) {
     quantizers.set_ready();
     if (learners_.front()->is_adapter()) training::round_weights(setup_.model->decoder);
   }

@@ -10,8 +10,8 @@
 #include "collectives/at_root.h"
 #include "ops/measure.h"
 #include "ops/report.h"
+#include "parallel/layout_file.h"
 #include "recipes/conflicts.h"
-#include "recipes/layout_file.h"
 #include "recipes/output.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/run_kernels.h"
@@ -36,7 +36,7 @@ void TrainingLoop::keep_record() const {
   if (learners_.front()->is_adapter()) write_config(files_.config(), resolved_yaml_);
   write_kernels();
   if (setup_.mesh.size() > 1)
-    write_file(files_.layout(), layout_json(setup_.model->decoder.parameters()).dump(2) + "\n");
+    write_file(files_.layout(), parallel::layout_json(setup_.model->decoder.parameters()).dump(2) + "\n");
 }
 
 // Checkpoints that nobody has asked for are left out where the disk has no room for them.

@@ -10,11 +10,11 @@
 #include "collectives/launch.h"
 #include "models/folder_config.h"
 #include "models/model.h"
+#include "parallel/mesh_groups.h"
+#include "parallel/replicas.h"
 #include "recipes/layout_trial.h"
 #include "recipes/mesh.h"
-#include "recipes/mesh_groups.h"
 #include "recipes/recipe.h"
-#include "recipes/replicas.h"
 
 namespace temper::recipes {
 namespace {
@@ -75,7 +75,7 @@ struct Course {
 };
 
 Course train_alone(const Json& model, const RunConfig& run, const VerifyOptions& options) {
-  const MeshGroups groups(collectives::alone(), {});
+  const parallel::MeshGroups groups(collectives::alone(), {});
   LayoutTrial trial(model, run, options.dtype, groups);
   Course course;
   for (int64_t update = 0; update < options.updates; ++update) {
@@ -142,13 +142,13 @@ Worst compare(const training::StepResult& found, const training::StepResult& exp
 // Trains on these ranks, beside what one rank gave.
 Worst train_beside(const Json& model, const RunConfig& run, DType dtype, collectives::Group& ranks,
                    const Mesh& mesh, const Course& expected) {
-  const MeshGroups groups(ranks, mesh);
+  const parallel::MeshGroups groups(ranks, mesh);
   LayoutTrial trial(model, run, dtype, groups);
   Worst worst;
-  check_replicas(ranks, trial.held(), 0);
+  parallel::check_replicas(ranks, trial.held(), 0);
   for (size_t update = 0; update < expected.results.size(); ++update) {
     const std::vector<training::StepResult> results = trial.step();
-    check_replicas(ranks, trial.held(), static_cast<int64_t>(update) + 1);
+    parallel::check_replicas(ranks, trial.held(), static_cast<int64_t>(update) + 1);
     for (size_t i = 0; i < results.size(); ++i)
       worst.add(compare(results[i], expected.results[update][i], update == 0));
     const std::vector<PlacedTensor> gradients = trial.gradients(), weights = trial.weights();

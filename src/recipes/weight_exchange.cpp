@@ -113,9 +113,9 @@ void WeightExchange::send(const Parcel& parcel, bool log) const {
 std::vector<PlacedTensor> WeightExchange::model_as_it_computes() {
   layers::Decoder& model = setup_.model->decoder;
   std::vector<PlacedTensor> all = training::rounded_parameters(model);
-  const std::vector<layers::NamedScales> scales = exchange::scales_of(&model.quantizers());
+  const std::vector<quantizers::NamedScales> scales = exchange::scales_of(&model.quantizers());
   if (whole_scales_.empty())
-    for (const layers::NamedScales& each : scales) whole_scales_.emplace_back(each.values.shape());
+    for (const quantizers::NamedScales& each : scales) whole_scales_.emplace_back(each.values.shape());
   for (size_t i = 0; i < scales.size(); ++i)
     all.push_back({scales[i].name, scales[i].values.contiguous(), &whole_scales_[i]});
   return all;

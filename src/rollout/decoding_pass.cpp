@@ -49,7 +49,7 @@ DecodingPass::DecodingPass(const DecodingSetup& setup, const Shape& shape)
 
 void DecodingPass::compute() const {
   const Device device = setup_.model.device();
-  const layers::Quantizers& quantizers = setup_.model.quantizers();
+  const quantizers::Quantizers& quantizers = setup_.model.quantizers();
   take_for_granted("what quantizers do",
                    [&quantizers, mode = quantizers.mode()] { return quantizers.mode() == mode; });
   Tape tape(false);

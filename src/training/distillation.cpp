@@ -1,7 +1,7 @@
 #include "training/distillation.h"
 
 #include "base/error.h"
-#include "layers/quantizers.h"
+#include "quantizers/quantizers.h"
 #include "training/flops.h"
 
 namespace temper::training {
@@ -74,7 +74,7 @@ class Distill::Step : public StepLoss {
       return {{}, objective_.known_->of(std::span(rows_).subspan(begin, next_ - begin))};
     const layers::Decoder& teacher = *objective_.teacher_;
     const MicroBatch batch = gather(rows_, begin, next_, fills_up(objective_.model_));
-    const layers::QuantizersOff off(teacher.quantizers());
+    const quantizers::QuantizersOff off(teacher.quantizers());
     Tape tape(false);
     const Tensor hidden = teacher.forward(tape, batch.input).value;
     invariant(hidden.dim(0) == tokens, "the teacher reads the student's tokens");

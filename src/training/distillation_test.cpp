@@ -14,7 +14,6 @@
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
 #include "training/adapter_trainer.h"
-#include "training/calibration.h"
 #include "training/gradients_test_support.h"
 #include "training/trainer.h"
 
@@ -24,6 +23,8 @@ namespace {
 using data::PackedRow;
 using op_testing::close;
 using op_testing::Doubles;
+using quantizers::QuantizerKind;
+using quantizers::Sharing;
 
 const std::vector<PackedRow> kRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
 
@@ -281,17 +282,16 @@ TEST(Distill, ComesCloserToTheTeacher) {
 TEST(Distill, AQuantizedModelLearnsFromItsOwnWeights) {
   TinyModel tiny = student_of();
   const auto plain = tiny_model(tiny);
-  tiny.quantize.rules = {
-      {"layers.*", layers::QuantizerKind{"int4", layers::Sharing::kBlock, 16}, layers::QuantizerKind{"fp8"}}};
+  tiny.quantize.rules = {{"layers.*", QuantizerKind{"int4", Sharing::kBlock, 16},
+                          QuantizerKind{"fp8", Sharing::kTensor, 0, true}}};
   const auto quantized = tiny_model(tiny);
-  calibrate(quantized->decoder, kRows);
   const Distill apart(quantized->decoder, plain->decoder, {}, 0),
       shared(quantized->decoder, quantized->decoder, {}, 0);
   const EvalResult expected = apart.evaluate(kRows, nullptr, collectives::alone()),
                    found = shared.evaluate(kRows, nullptr, collectives::alone());
   EXPECT_EQ(found.loss, expected.loss);
   EXPECT_GT(found.loss, 1e-3);
-  EXPECT_EQ(quantized->decoder.quantizers().mode(), layers::QuantizerMode::kFake);
+  EXPECT_EQ(quantized->decoder.quantizers().mode(), quantizers::QuantizerMode::kFake);
   optimizers::AdamW optimizer(quantized->decoder.parameters(), quantized->decoder.ops(), {});
   Trainer trainer(
       quantized->decoder, optimizer, {},

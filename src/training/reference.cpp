@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "layers/quantizers.h"
+#include "quantizers/quantizers.h"
 #include "training/flops.h"
 
 namespace temper::training {
@@ -42,7 +42,7 @@ std::vector<AnswerLogp> answer_logps(const layers::Decoder& model, const layers:
 }
 
 std::vector<double> ModelReference::logps(const std::vector<data::PackedRow>& rows) const {
-  std::optional<layers::QuantizersOff> off;
+  std::optional<quantizers::QuantizersOff> off;
   if (!model_.quantizers().are_weights_rounded()) off.emplace(model_.quantizers());
   std::vector<double> sums;
   for (const AnswerLogp& answer : answer_logps(model_, nullptr, rows, micro_batch_tokens_))

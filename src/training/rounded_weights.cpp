@@ -8,14 +8,14 @@ namespace temper::training {
 namespace {
 
 // What a quantizer makes of its weight, of all of it that passes of this rank read.
-Tensor rounded(const layers::Decoder& model, const layers::Quantizer& each, const Tensor& value) {
-  const layers::PlannedQuantizer& planned = each.planned;
+Tensor rounded(const layers::Decoder& model, const quantizers::Quantizer& each, const Tensor& value) {
+  const quantizers::PlannedQuantizer& planned = each.planned;
   Tape tape(false);
   return ops::fake_quantize_parameter(tape, model.ops().at<ops::FakeQuantize>(planned.name),
                                       tape.constant(value.contiguous()), each.amax, planned.format,
                                       {.shape = planned.values,
                                        .factors = {each.columns.inverse, each.columns.pre_quant},
-                                       .again = layers::second_rounding(each),
+                                       .again = quantizers::second_rounding(each),
                                        .low = each.low})
       .value;
 }
@@ -23,10 +23,10 @@ Tensor rounded(const layers::Decoder& model, const layers::Quantizer& each, cons
 }  // namespace
 
 void round_weights(layers::Decoder& model) {
-  layers::Quantizers& quantizers = model.quantizers();
+  quantizers::Quantizers& quantizers = model.quantizers();
   layers::ParameterStore& parameters = model.parameters();
   invariant(quantizers.ready() && !quantizers.are_weights_rounded(), "calibrated weights are rounded once");
-  for (const layers::Quantizer& each : quantizers.all()) {
+  for (const quantizers::Quantizer& each : quantizers.all()) {
     if (each.planned.of_input) continue;
     const size_t index = parameters.index_of(each.planned.weight);
     const Tensor value = layers::gathered_value(parameters, model.ranks(), each.planned.weight);
@@ -43,10 +43,10 @@ void round_weights(layers::Decoder& model) {
 
 std::vector<PlacedTensor> rounded_parameters(layers::Decoder& model) {
   layers::ParameterStore& parameters = model.parameters();
-  const layers::Quantizers& quantizers = model.quantizers();
+  const quantizers::Quantizers& quantizers = model.quantizers();
   std::vector<PlacedTensor> all = parameters.placed();
   if (quantizers.are_weights_rounded()) return all;
-  for (const layers::Quantizer& each : quantizers.all()) {
+  for (const quantizers::Quantizer& each : quantizers.all()) {
     if (each.planned.of_input) continue;
     invariant(quantizers.ready(), "weights are rounded once quantizers are calibrated");
     const size_t index = parameters.index_of(each.planned.weight);

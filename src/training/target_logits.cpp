@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "layers/quantizers.h"
 #include "primitives/primitives.h"
+#include "quantizers/quantizers.h"
 
 namespace temper::training {
 namespace {
@@ -45,7 +45,7 @@ Var logits_of(Tape& tape, const layers::Decoder& model, const Var& hidden, const
 void read_top_tokens(const layers::Decoder& teacher, const std::vector<data::PackedRow>& rows, int64_t top_k,
                      double temperature, int64_t micro_batch_tokens,
                      const std::function<void(const losses::TopTokens& some)>& use) {
-  const layers::QuantizersOff off(teacher.quantizers());
+  const quantizers::QuantizersOff off(teacher.quantizers());
   for_each_pass(teacher, nullptr, rows, micro_batch_tokens,
                 [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows&) {
                   for (const Targets& part : cut_targets(batch.targets, teacher.config().vocab_size)) {

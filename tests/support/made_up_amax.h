@@ -8,7 +8,7 @@ namespace temper {
 // An amax or the ends of a range for every quantizer: of weights the real one, of inputs made up.
 inline void set_made_up_amax(models::Model& model) {
   float made_up = 1.7f;
-  for (layers::Quantizer& each : model.decoder.quantizers().all()) {
+  for (quantizers::Quantizer& each : model.decoder.quantizers().all()) {
     if (!each.planned.keeps_amax()) continue;
     if (each.planned.of_input) {
       for (float& amax : each.amax.values<float>()) amax = made_up += 0.37f;
@@ -43,7 +43,7 @@ inline std::vector<std::pair<const char*, Json>> few_to_export() {
 }
 
 // A model of these sizes, with made-up ranges.
-inline std::unique_ptr<models::Model> model_to_export(const layers::QuantizeOptions& options,
+inline std::unique_ptr<models::Model> model_to_export(const quantizers::QuantizeOptions& options,
                                                       const char* type = "qwen3", int64_t head_dim = 64) {
   auto model = tiny_model({.type = type, .quantize = options, .sizes = sizes_to_export(head_dim)});
   set_made_up_amax(*model);

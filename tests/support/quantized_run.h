@@ -1,22 +1,22 @@
 #pragma once
+#include "calibration/calibration.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
-#include "training/calibration.h"
 #include "training/trainer.h"
 
-namespace temper::training {
+namespace temper::calibration {
 
 inline const std::vector<data::PackedRow> kQuantizedRows{test_row(1, {9}), test_row(2, {4, 12}),
                                                          test_row(3, {20})};
 
 // A tiny model that is trained, with quantizers or without.
 struct QuantizedRun {
-  explicit QuantizedRun(const TinyModel& tiny, const TrainerOptions& options = {})
+  explicit QuantizedRun(const TinyModel& tiny, const training::TrainerOptions& options = {})
       : model(tiny_model(tiny)),
         optimizer(model->decoder.parameters(), model->decoder.ops(), {}),
         trainer(model->decoder, optimizer, options) {}
-  void calibrate() { training::calibrate(model->decoder, kQuantizedRows); }
+  void calibrate() { calibration::calibrate(model->decoder, kQuantizedRows); }
   std::vector<op_testing::Doubles> gradients() {
     std::vector<op_testing::Doubles> all;
     auto& parameters = model->decoder.parameters();
@@ -24,11 +24,11 @@ struct QuantizedRun {
       all.push_back(op_testing::values_of(parameters[i].grad->grad()));
     return all;
   }
-  const layers::Quantizer& at(const char* name) { return *model->decoder.quantizers().find(name); }
+  const quantizers::Quantizer& at(const char* name) { return *model->decoder.quantizers().find(name); }
 
   std::unique_ptr<models::Model> model;
   optimizers::AdamW optimizer;
-  Trainer trainer;
+  training::Trainer trainer;
 };
 
 inline std::vector<float> all_weights(const std::vector<PlacedTensor>& placed) {
@@ -41,4 +41,4 @@ inline std::vector<float> all_weights(const std::vector<PlacedTensor>& placed) {
   return all;
 }
 
-}  // namespace temper::training
+}  // namespace temper::calibration

@@ -17,7 +17,7 @@ struct TinyModel {
   std::optional<primitives::FrozenFormat> base_dtype = {};
   bool experts = false;
   layers::RouterOptions routers = {};
-  layers::QuantizeOptions quantize = {};
+  quantizers::QuantizeOptions quantize = {};
   std::vector<std::pair<const char*, Json>> sizes = {};  // of config.json, instead of those below
 };
 

@@ -34,13 +34,13 @@ Var weighted_sum(Tape& tape, const Var& rows, const Var& weights) {
 
 // Of what a matrix reads, where rows are rounded alone; empty where nothing is rounded.
 std::optional<quant::Format> format_of(const layers::OpScope& ops, const std::string& module) {
-  const layers::PlannedQuantizer* const planned = ops.input_quantizer(module);
+  const quantizers::PlannedQuantizer* const planned = ops.input_quantizer(module);
   if (planned != nullptr && planned->rounds_rows_alone()) return planned->format;
   if (ops.reads_inputs(module)) return std::nullopt;
   return quant::Format{};
 }
 // The same of what is bound.
-bool rounds_rows_alone(const std::shared_ptr<const layers::BoundQuantizer>& quantizer) {
+bool rounds_rows_alone(const std::shared_ptr<const quantizers::BoundQuantizer>& quantizer) {
   return quantizer == nullptr || (quantizer->planned().of_input && quantizer->planned().rounds_rows_alone());
 }
 
@@ -84,7 +84,7 @@ QuantizedExperts::QuantizedExperts(const layers::Binding& binding, const Experts
 
 Var QuantizedExperts::operator()(Tape& tape, const Var& x, const Tensor& ids, const Var& weights,
                                  const Var& gate_up, const Var& down) const {
-  if (!whole_ || (x_ ? x_ : inner_)->all().mode() == layers::QuantizerMode::kObserve)
+  if (!whole_ || (x_ ? x_ : inner_)->all().mode() == quantizers::QuantizerMode::kObserve)
     return by_products(tape, x, ids, weights, gate_up, down, {});
   const auto rounding = [&](const auto& quantizer) {
     return quantizer ? quantizer->row_rounding(x.value.device()) : ops::RowRounding{};

@@ -52,8 +52,8 @@ class QuantizedExperts {
   Var updated(Tape& tape, const Var& rows, const Tensor& ids, const ops::ExpertsUpdate<Var>& update,
               int64_t experts, int64_t out) const;
 
-  std::shared_ptr<const layers::BoundQuantizer> x_, inner_;  // null: read as they are
-  std::optional<ops::Bound<ops::RoundedExperts>> whole_;     // where it is used
+  std::shared_ptr<const quantizers::BoundQuantizer> x_, inner_;  // null: read as they are
+  std::optional<ops::Bound<ops::RoundedExperts>> whole_;         // where it is used
   ops::Bound<ops::ExpertLinear> in_, out_, updates_;
   ops::Bound<ops::Swiglu> swiglu_;
 };

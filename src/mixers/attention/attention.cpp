@@ -115,7 +115,7 @@ class BoundAttention : public layers::BoundMixer {
     return {rotated[0], rotated[1], rotated[2]};
   }
 
-  using Quantizer = std::shared_ptr<const layers::BoundQuantizer>;
+  using Quantizer = std::shared_ptr<const quantizers::BoundQuantizer>;
   // Keys or values [tokens, heads, head_dim] as a cache of few bits would keep them.
   Var rounded(Tape& tape, const Quantizer& quantizer, const Var& heads) const {
     if (!quantizer) return heads;

@@ -13,7 +13,7 @@
 #include "device/transfer.h"
 #include "losses/spread.h"
 #include "models/adapter.h"
-#include "recipes/step_deadline.h"
+#include "parallel/step_deadline.h"
 
 namespace temper::recipes {
 
@@ -154,7 +154,7 @@ void GrpoBatches::roll() {
   training::RolloutTurn turn = begin_turn();
   setup_.phases->begin_rollout();
   // Ranks wait for each other's answers, and for verdicts, longer than for an update.
-  setup_.ranks.set_deadline(StepDeadline::kLong);
+  setup_.ranks.set_deadline(parallel::StepDeadline::kLong);
   for (int64_t asked = 0; std::ssize(groups_) < keys_.prompts_per_rollout; ++report_.rounds) {
     if (report_.rounds == keys_.most_rounds && keys_.dynamic_sampling)
       fail(

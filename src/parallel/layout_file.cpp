@@ -1,0 +1,78 @@
+#include "parallel/layout_file.h"
+
+namespace temper::parallel {
+namespace {
+
+Json range(int64_t first, int64_t count) { return Json::Array{first, count}; }
+
+// Neighbours are one.
+Json rows_of(const std::vector<Slice>& slices) {
+  Json::Array ranges;
+  for (size_t i = 0; i < slices.size();) {
+    const int64_t first = slices[i].whole;
+    int64_t end = first;
+    for (; i < slices.size() && slices[i].whole == end; ++i) end += slices[i].count;
+    ranges.push_back(range(first, end - first));
+  }
+  return ranges;
+}
+
+Json parts_of(const Placement& placement) {
+  Json::Array parts;
+  for (int part = 0; part < placement.parts(); ++part) {
+    const Placement::Part held = placement.held(part);
+    parts.push_back(Json::Object{{"rank", placement.rank_of(part)},
+                                 {"rows", rows_of(held.rows)},
+                                 {"columns", range(held.columns.whole, held.columns.count)}});
+  }
+  return parts;
+}
+
+// What its ranks hold together has one gradient: the sum over the axes that repeat it or have other rows.
+std::string summed_over(const Placement& placement, const Mesh& mesh) {
+  std::string axes;
+  const auto add = [&](const char* axis, bool repeats) {
+    if (repeats) axes += (axes.empty() ? "" : ", ") + std::string(axis);
+  };
+  add("replicate", mesh.replicate > 1);
+  add("shard", mesh.shard > 1);
+  add("tensor", mesh.tensor > 1 && !placement.is_cut_by_tensor());
+  add("expert", mesh.expert > 1 && !placement.is_by_expert());
+  return axes;
+}
+
+Json::Array shape_of(const Shape& shape) {
+  Json::Array dims;
+  for (int i = 0; i < shape.ndim(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+}  // namespace
+
+Json layout_json(const layers::ParameterStore& parameters) {
+  const Layout& layout = parameters.layout();
+  const Mesh& mesh = layout.mesh();
+  Json::Array list;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const WeightSpec& spec = parameters.spec(i);
+    const Placement held = layout[i].is_flat() ? layout[i].unsharded() : layout[i];
+    Json::Array axes(spec.axes.begin(), spec.axes.end());
+    list.push_back(Json::Object{{"name", spec.name},
+                                {"shape", shape_of(held.whole())},
+                                {"axes", std::move(axes)},
+                                {"parts", parts_of(held)},
+                                {"gathered before its layer", layout[i].is_flat()},
+                                {"ranks that divide its state", spec.buffer ? 1 : layout.shards(i)},
+                                {"gradient summed over", summed_over(held, mesh)}});
+  }
+  return Json::Object{{"ranks", mesh.size()},
+                      {"mesh", Json::Object{{"replicate", mesh.replicate},
+                                            {"shard", mesh.shard},
+                                            {"shard_level", mesh.shard_level},
+                                            {"tensor", mesh.tensor},
+                                            {"sequence", mesh.sequence},
+                                            {"expert", mesh.expert}}},
+                      {"parameters", std::move(list)}};
+}
+
+}  // namespace temper::parallel

@@ -1,0 +1,14 @@
+#pragma once
+#include "base/json.h"
+#include "layers/parameters.h"
+
+namespace temper::parallel {
+
+// The layout of a run, as layout.json in its folder says it: the mesh, and of each parameter its whole shape,
+// the elements that each part of it has (rows and columns of the whole, [first, count]), the first rank that
+// holds the part, whether its value is gathered before its layer, among how many ranks its optimizer state is
+// divided, and over what its gradient is summed. Every gradient is a sum over target tokens that is divided
+// once, by the count of the whole update.
+Json layout_json(const layers::ParameterStore& parameters);
+
+}  // namespace temper::parallel

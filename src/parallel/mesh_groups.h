@@ -1,0 +1,43 @@
+#pragma once
+#include <memory>
+
+#include "collectives/group.h"
+#include "layers/model_ranks.h"
+#include "optimizers/adamw.h"
+#include "weights/layout.h"
+
+namespace temper::parallel {
+
+// Of a mesh's ranks the groups that this one is in, by what they have to do with each other. All ranks of
+// the run make them at the same time.
+class MeshGroups {
+ public:
+  MeshGroups(collectives::Group& ranks, const Mesh& mesh);
+
+  const Mesh& mesh() const { return mesh_; }
+  // Those that have the same part of the model and other rows of an update.
+  collectives::Group& data() const;
+  layers::ModelRanks model() const {
+    return {mesh_, ranks_.rank(), tensor_.get(), expert_.get(), shard_.get(), expert_shard_.get()};
+  }
+  optimizers::Sharing sharing() const;
+  // Gives back what networks between devices hold (Group::disconnect) that passes without gradients do not
+  // need, or (`all`) what any of them hold, the run's own network among them. No captured graph has
+  // collectives of those. All ranks call it at the same time.
+  void disconnect(bool all) const;
+  // After an error: what comes next waits for collectives that are still under way beside a device's work.
+  // Their memory may have been given back.
+  void end_beside() const;
+
+ private:
+  std::vector<collectives::Group*> groups() const;
+  // Those whose places on some axes are this one's; null where it is alone.
+  enum Axis : unsigned { kTensor = 1, kExpert = 2, kShard = 4, kReplicate = 8 };
+  std::unique_ptr<collectives::Group> along(const char* name, unsigned axes) const;
+
+  collectives::Group& ranks_;
+  Mesh mesh_;
+  std::unique_ptr<collectives::Group> data_, tensor_, expert_, shard_, replicate_, expert_shard_, experts_;
+};
+
+}  // namespace temper::parallel

@@ -1,0 +1,21 @@
+#pragma once
+#include <vector>
+
+#include "quantizers/quantizer_plan.h"
+#include "weights/layout.h"
+
+// What a rank has of a quantizer whose weight ranks divide.
+namespace temper::quantizers {
+
+struct QuantizerPart {
+  PlannedQuantizer own;           // values and amax are those that the rank holds
+  std::vector<int64_t> elements;  // for each own amax its place in the whole amax; none: the rank has all
+  // For each own factor of a column its place among those of the whole weight.
+  std::vector<int64_t> columns = {};
+};
+
+// `placement` is of the weight. An Error "[quantize] …" names a quantizer of which elements that share an
+// amax would be on several ranks, but for those of a whole matrix, of which ranks take the largest amax.
+QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement);
+
+}  // namespace temper::quantizers

@@ -3,6 +3,8 @@
 
 - files: below 400 lines; functions (C++, CUDA, Python): below 60 lines, with their signature
 - functions: below 8 parameters
+- classes: at most 250 lines, of their declaration and of their functions in all files of the folder, and 15 members of data; tests and
+  structs without functions have no limit
 - no bags: no file or folder is called utils, helpers, common or misc, alone or as a word of its name
 - public headers (src/**/*.h): a member of a struct that is a Tensor or a Var says its shape, in brackets or in words with
   "shape", "scalar" or "laid out as", in the comment of its line or in one right above it; a number called time, timeout, memory,
@@ -23,7 +25,7 @@ import tomllib
 from cpp_outline import Outline
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIMITS = {"file": 400, "function": 60, "parameters": 8}  # allowed is less
+LIMITS = {"file": 400, "function": 60, "parameters": 8, "class": 251, "members": 16}  # allowed is less
 CPP, TEXT = {".h", ".cpp", ".cu", ".cuh", ".c"}, {".py", ".sh", ".cmake"}
 BAGS = re.compile(r"(?:^|[_-])(utils?|helpers?|common|misc)(?:[_-]|$)")
 TENSOR = re.compile(r"(?:const |mutable )*(?:std::(?:optional|vector|array|span)<(?:const )?)?(?:Tensor|Var)\b")
@@ -78,6 +80,47 @@ def sizes_of_cpp(where, text, outline):
         yield Finding(where, function.line, "parameters", function.name, function.parameters, "parameters")
 
 
+class Classes:
+    """What is added up over the files of a folder: a class is declared in one and has functions in others."""
+
+    def __init__(self):
+        self.types, self.lines, self.functions, self.in_file = {}, {}, [], {}
+
+    def add(self, path, outline):
+        if "_test" in path.name or path.parts[0] == "tests":
+            return
+        for each in outline.types:
+            # Types of the same name in unnamed namespaces of several files are others.
+            key = (path.parent, each.name) if path.suffix in (".h", ".cuh") else (path, each.name)
+            self.types[key] = (path, each)
+            self.lines[key] = each.last - each.first + 1
+            self.in_file.setdefault(path, []).append((each.last - each.first, each.first, each.last, key))
+        self.functions += [(path, each) for each in outline.functions]
+
+    def sizes(self):
+        with_functions = set()
+        for path, function in self.functions:
+            for key in self.owners(path, function):
+                with_functions.add(key)
+                if "::" in function.name:
+                    self.lines[key] += function.lines
+        for key in with_functions:
+            path, each = self.types[key]
+            where = str(path)
+            yield Finding(where, each.first, "class", each.name, self.lines[key], "lines in all its files")
+            yield Finding(where, each.first, "members", each.name, each.members, "members")
+
+    def owners(self, path, function):
+        """The class that a function belongs to: it is named by it, or declared within it."""
+        name = function.name.rpartition("::")[0]
+        if name:
+            yield from (key for key in ((path, name), (path.parent, name)) if key in self.types)
+            return
+        inside = [(size, key) for size, first, last, key in self.in_file.get(path, []) if first <= function.line <= last]
+        if inside:
+            yield min(inside, key=lambda each: each[0])[1]
+
+
 def sizes_of_python(where, text):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -86,8 +129,8 @@ def sizes_of_python(where, text):
             yield Finding(where, node.lineno, "parameters", node.name, count, "parameters")
 
 
-def sizes_and_others(path):
-    """Of one file: what has a size, and what is wrong whatever its size."""
+def sizes_and_others(path, classes):
+    """Of one file: what has a size, and what is wrong whatever its size; its classes are added to those of all files."""
     where = str(path.relative_to(ROOT))
     others = [Finding(where, 1, "bag", part, 0, f"{bag[1]} says nothing of what is in it; name what it holds")
               for part in path.relative_to(ROOT).parts if (bag := BAGS.search(part.split(".")[0]))]
@@ -97,6 +140,7 @@ def sizes_and_others(path):
     if path.suffix in CPP:
         outline = Outline(text)
         sizes += sizes_of_cpp(where, text, outline)
+        classes.add(path.relative_to(ROOT), outline)
         if path.suffix == ".h" and where.startswith("src/"):
             others += [finding for member in outline.members if member.public
                        for finding in check_member(where, lines, member)]
@@ -112,7 +156,7 @@ def too_large(finding, known):
     entry = known.get(finding.key())
     if entry and finding.size <= entry["size"]:
         return None
-    what = {"file": "the file", "function": finding.name, "parameters": finding.name}[finding.kind]
+    what = "the file" if finding.kind == "file" else finding.name
     more = f", tools/limits.toml knows {entry['size']}" if entry else ""
     return f"{what} has {finding.size} {finding.text}, expected fewer than {limit}{more}"
 
@@ -149,8 +193,9 @@ def main():
     paths = [ROOT / name for name in files() if pathlib.Path(name).suffix in CPP | TEXT and (ROOT / name).is_file()]
     known = {(entry["file"], entry["kind"], entry["name"]): entry
              for entry in tomllib.loads((ROOT / "tools/limits.toml").read_text()).get("known", [])}
-    found = [sizes_and_others(path) for path in paths]
-    sizes = [size for file_sizes, _ in found for size in file_sizes]
+    classes = Classes()
+    found = [sizes_and_others(path, classes) for path in paths]
+    sizes = [size for file_sizes, _ in found for size in file_sizes] + list(classes.sizes())
     if args.list:
         for kind in LIMITS:
             for finding in sorted((size for size in sizes if size.kind == kind), key=lambda size: -size.size)[:20]:

@@ -18,6 +18,8 @@ ENUM = re.compile(r"\s*enum\b")
 ACCESS = re.compile(r"\s*(?:(?:public|private|protected)\s*:(?!:)\s*)+")
 MEMBER_LIST = re.compile(r"\)[^():]*(?<!:):(?!:)")  # of a constructor, behind its parameters
 BEFORE_BODY = re.compile(r"\b(?:const|noexcept|override|final|mutable|try)\s*$")
+TYPE_NAME = re.compile(r"(?:class|struct|union)\s+([\w:]+)")
+NOT_OF_AN_OBJECT = re.compile(r"(?:inline\s+)?(?:static|constexpr)\b|(?:struct|class|union|enum(?: class)?) \w+$")
 NAME = re.compile(r"(operator\s*(?:\(\s*\)|[^\s(]+)|~?[\w:]+(?:<[^()]*>)?)\s*$")
 
 
@@ -35,6 +37,14 @@ class Member:
     first: int  # lines
     last: int
     public: bool  # and so are the types that it is in
+
+
+@dataclasses.dataclass
+class Type:
+    name: str  # with those of the types that it is in: Engine::Entry
+    first: int  # lines
+    last: int = 0
+    members: int = 0  # data of each object
 
 
 def blanked(pattern, text, keep=lambda found: False):
@@ -98,12 +108,12 @@ def signature(head):
 
 
 class Outline:
-    """`functions` and `members` (what is declared in types, and is no function) of a file's text."""
+    """`functions`, `types` and `members` (what is declared in types, and is no function) of a file's text."""
 
     def __init__(self, text):
         self.code = code_of(text)
         self.ends = [found.start() for found in re.finditer("\n", text)]
-        self.functions, self.members = [], []
+        self.functions, self.members, self.types = [], [], []
         self.scan()
 
     def line(self, position):
@@ -112,6 +122,7 @@ class Outline:
     def scan(self):
         scopes = []  # of open braces: "scope", "type", "body", "list"
         self.public = []  # of each of these: whether what comes now is
+        self.open_types = []
         self.start = parentheses = inside = 0  # inside: open braces of a function or a list
         for found in STRUCTURE.finditer(self.code):
             mark, at = found[0], found.start()
@@ -130,14 +141,22 @@ class Outline:
                 kind = self.kind_of(head)
                 scopes.append(kind)
                 self.public.append(not re.match(r"\s*(?:template\b.*)?class\b", head, re.DOTALL))
+                if kind == "type":
+                    self.begin_type(head, at)
                 if kind in ("scope", "type"):
                     self.start = at + 1
                 else:
                     inside = 1
             else:
-                if scopes:
-                    self.close(scopes)
+                if scopes and self.close(scopes) == "type":
+                    self.open_types.pop().last = self.line(at)
                 self.start = at + 1
+
+    def begin_type(self, head, at):
+        name = TYPE_NAME.search(without_asides(head))
+        outer = self.open_types[-1].name + "::" if self.open_types else ""
+        self.types.append(Type(outer + (name[1] if name else ""), self.line(at)))
+        self.open_types.append(self.types[-1])
 
     def close(self, scopes):
         self.public.pop()
@@ -183,5 +202,7 @@ class Outline:
         if found := signature(head):
             self.functions.append(Function(found[0], self.line(begin), 0, found[1]))
         elif scopes and scopes[-1] == "type" and not re.match(r"\s*(?:using|typedef|friend|template|static_assert)\b", head):
-            self.members.append(Member(" ".join(head.split()), self.line(begin), self.line(at),
-                                       all(self.public)))
+            member = Member(" ".join(head.split()), self.line(begin), self.line(at), all(self.public))
+            self.members.append(member)
+            if not NOT_OF_AN_OBJECT.match(member.text):
+                self.open_types[-1].members += count_parameters(member.text)

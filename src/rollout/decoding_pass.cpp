@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "primitives/primitives.h"
 #include "tensor/host_inputs.h"
+#include "tensor/reading.h"
 
 namespace temper::rollout {
 namespace {
@@ -84,7 +85,7 @@ DecodingPass::Chosen DecodingPass::run(std::span<const Row> rows, std::span<cons
     input_.ids.copy_from_host(all.data(), input_.ids.bytes());
   }
   work_.run();
-  return {start_reading(results_.raw(), results_.device(), results_.bytes()), shape_.rows};
+  return {start_reading(results_), shape_.rows};
 }
 
 // Small steps where rows cost most of what a pass does.

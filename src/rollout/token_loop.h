@@ -2,6 +2,7 @@
 #include "device/transfer.h"
 #include "layers/decoder.h"
 #include "ops/sample/sample.h"
+#include "tensor/reading.h"
 #include "tensor/repeated_work.h"
 
 namespace temper::rollout {
@@ -21,9 +22,7 @@ class TokenLoop {
   void choose(const Tensor& logits);  // the next token, from logits [1, vocab]
   void step();                        // computes the chosen token, and chooses the next
   // The token that was chosen last, or ops::kNoToken, when it arrives: later steps do not change it.
-  std::shared_ptr<Reading> read() const {
-    return start_reading(chosen_.raw(), chosen_.device(), chosen_.bytes());
-  }
+  std::shared_ptr<Reading> read() const { return start_reading(chosen_); }
 
  private:
   const layers::Decoder& model_;

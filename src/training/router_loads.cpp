@@ -5,15 +5,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tensor/reading.h"
+
 namespace temper::training {
-namespace {
-
-std::shared_ptr<Reading> read(const Tensor& numbers) {
-  return start_reading(numbers.raw(), numbers.device(), numbers.bytes());
-}
-
-}  // namespace
-
 double RouterLoad::largest_over_mean() const {
   const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   if (all == 0) return 0;
@@ -33,7 +27,7 @@ PendingLoads::PendingLoads(const layers::Decoder& model) {
 void PendingLoads::add(const layers::RouterTrace& trace, size_t part) {
   for (size_t i = 0; i < routers_.size(); ++i) {
     const layers::RouterTrace::Part& own = trace.routers[i].parts[part];
-    routers_[i].told.push_back({read(own.counts), read(own.sums.value)});
+    routers_[i].told.push_back({start_reading(own.counts), start_reading(own.sums.value)});
   }
 }
 

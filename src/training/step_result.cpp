@@ -6,13 +6,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tensor/reading.h"
 
 namespace temper::training {
 namespace {
-
-std::shared_ptr<Reading> read(const Tensor& numbers) {
-  return start_reading(numbers.raw(), numbers.device(), numbers.bytes());
-}
 
 // Adds up the losses of a micro-batch; tokens that are no targets have none.
 void add_losses(std::vector<SourceLoss>& sources, const float* nll,
@@ -62,9 +59,9 @@ void PendingStep::add_work(int64_t tokens, double flops) {
 
 void PendingStep::add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll,
                            std::vector<DocumentSpan> documents) {
-  losses_.push_back(read(loss));
-  if (z.defined()) z_losses_.push_back(read(z));
-  if (nll.defined()) tokens_.emplace_back(read(nll), std::move(documents));
+  losses_.push_back(start_reading(loss));
+  if (z.defined()) z_losses_.push_back(start_reading(z));
+  if (nll.defined()) tokens_.emplace_back(start_reading(nll), std::move(documents));
 }
 
 template <class Sums>
@@ -94,10 +91,10 @@ void PendingStep::watch_routers(const layers::Decoder& model) {
 
 void PendingStep::add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance) {
   routers_.add(trace, part);
-  if (balance.defined()) balances_.push_back(read(balance));
+  if (balance.defined()) balances_.push_back(start_reading(balance));
 }
 
-void PendingStep::set_grad_norm(const Tensor& norm) { grad_norm_ = read(norm); }
+void PendingStep::set_grad_norm(const Tensor& norm) { grad_norm_ = start_reading(norm); }
 
 void PreferenceResult::add(const PreferenceResult& other) {
   chosen_reward += other.chosen_reward;

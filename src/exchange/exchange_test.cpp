@@ -195,7 +195,9 @@ TEST_F(Exchange, AHundredSyncsLeaveNothingBehind) {
     descriptors = count_in("/proc/self/fd");
   }
   EXPECT_EQ(taken_.size(), 100u);
-  if (!kSanitizerTakesMemory) EXPECT_LE(resident_bytes() - resident, 1 << 20);
+  if (!kSanitizerTakesMemory) {
+    EXPECT_LE(resident_bytes() - resident, 1 << 20);
+  }
   EXPECT_LE(count_in("/proc/self/fd"), descriptors + 1);  // of a connection that is about to be closed
   EXPECT_EQ(count_named_memory(), shared);
 }

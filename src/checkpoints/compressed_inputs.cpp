@@ -26,6 +26,7 @@ std::string format_of(const Json& inputs) {
   const int64_t width = bits != nullptr && bits->is_int() ? bits->as_int() : 0,
                 columns = block != nullptr && block->is_int() ? block->as_int() : 0;
   const std::string type = text_at(inputs, "type"), strategy = text_at(inputs, "strategy");
+  if (type == "float" && !is_true(inputs, "symmetric", true)) return "";  // only integers have zero points
   if (strategy == "tensor_group") return width == 4 && type == "float" && columns == 16 ? "nvfp4" : "";
   if (strategy == "group" && type == "float" && columns == 32)
     return width == 4 ? "mxfp4" : width == 8 ? "mxfp8" : "";

@@ -10,7 +10,7 @@ namespace temper::checkpoints {
 // Of a format (quant::formats()) and the tensor that has its scale, or the reciprocal of one.
 RoundedValues rounded_by(const ModelFolder& folder, std::string_view format, const std::string& scale,
                          bool is_reciprocal = false);
-// Of integers with zero points.
+// Of int8 with zero points, which are I8.
 RoundedValues rounded_by_zero_point(const ModelFolder& folder, std::string_view format,
                                     const std::string& scale, const std::string& zero_point);
 // Of keys and values, where X.k_scale or X.v_scale is there: E4M3.

@@ -26,8 +26,8 @@ struct Piece {
   TensorInfo info;
   const WeightSpec* spec = nullptr;  // null: kept
   int64_t row = 0, rows = 0;
-  int encoded = -1;         // its place among what EncodedParameters lists; -1: rows of the value
-  bool transposed = false;  // a stacked tensor of transposes
+  int encoded = -1;  // its place among what EncodedParameters lists; -1: rows of the value
+  bool stacked = false, transposed = false;  // a stacked tensor; of transposes
   int64_t bytes() const { return info.shape.numel() * size_of(info.dtype); }
 };
 using Shard = std::vector<Piece>;
@@ -62,9 +62,9 @@ std::vector<Piece> list_pieces(const WeightTable& table, const WeightTensors& so
     int64_t row = 0;
     for (const WeightSource& part : table.sources_in_files(spec)) {
       Shape shape = shape_in_files(spec, part.rows);
-      const bool transposed = part.name == spec.stacked && table.stacked_transposed(spec);
-      if (part.name == spec.stacked) shape = stacked_in_files(spec, transposed);
-      pieces.push_back({in_files({part.name, shape, dtype}), &spec, row, part.rows, -1, transposed});
+      const bool stacked = part.name == spec.stacked, transposed = stacked && table.stacked_transposed(spec);
+      if (stacked) shape = stacked_in_files(spec, transposed);
+      pieces.push_back({in_files({part.name, shape, dtype}), &spec, row, part.rows, -1, stacked, transposed});
       row += part.rows;
     }
   }
@@ -118,9 +118,8 @@ class Written {
         value_ = value_.to(piece.info.dtype, MemoryTag::kWorkspace);
     }
     if (piece.encoded >= 0) return parts_.at(static_cast<size_t>(piece.encoded));
-    if (piece.transposed) return to_stacked(*piece.spec, value_, true);
-    const Tensor rows = value_.narrow(0, piece.row, piece.rows);
-    return piece.spec->experts_in_files > 0 ? to_file(*piece.spec, rows) : rows.reshape(piece.info.shape);
+    if (piece.stacked) return to_stacked(*piece.spec, value_, piece.transposed);
+    return to_file(*piece.spec, value_.narrow(0, piece.row, piece.rows));
   }
 
  private:

@@ -83,11 +83,39 @@ TEST_F(HfFolder, NamesTheModelOfARun) {
   EXPECT_EQ(said(), "");
 }
 
+TEST_F(HfFolder, AdviceForAdaptersThatDoNotNameTheirBase) {
+  expect_has(error_of([&] { read_model_config(folder.path()); }), "config.json");
+  const auto said = [&](const std::string& config) {
+    write_file(folder / "adapter_config.json", config);
+    return error_of([&] { read_model_config(folder.path()); });
+  };
+  const std::string unknown =
+      "; name its base model's folder, and the adapter with --adapter " + folder.path();
+  for (const char* config :
+       {"[]", "{}", R"({"base_model_name_or_path": 3})", R"({"base_model_name_or_path": ""})"})
+    expect_has(said(config), unknown);
+  expect_has(said(R"({"base_model_name_or_path": "a/b"})"),
+             "; name its base model's folder, a/b, and the adapter");
+}
+
+TEST_F(HfFolder, PathsThatAreNoFolders) {
+  const std::string said = "is not a folder; expected a model in Hugging Face format";
+  EXPECT_EQ(no_model_folder("/some/where/else"), said);
+  EXPECT_TRUE(no_model_folder("Qwen/Qwen3-0.6B").starts_with(said + "; "))
+      << no_model_folder("Qwen/Qwen3-0.6B");
+}
+
 TEST_F(HfFolder, SaysWhatAFolderWithoutWeightsHolds) {
   expect_has(error_of([&] { ModelFolder::open(folder / "none"); }), "no such folder");
   expect_has(open_error(), "found no weights");
   write_file(folder / "x.gguf", "");
   expect_has(open_error(), "found only x.gguf");
+  write_file(folder / "a.pth", "");
+  expect_has(open_error(), "found only a.pth, expected model.safetensors");
+  write_file(folder / "b.pt", "");
+  expect_has(open_error(), "found only a.pth, b.pt, expected model.safetensors");
+  remove_all(folder / "a.pth");
+  remove_all(folder / "b.pt");
   write_file(folder / "pytorch_model.bin", "");
   expect_has(open_error(), "found only pytorch_model.bin, expected model.safetensors");
   expect_has(open_error(), "convert to safetensors");
@@ -101,6 +129,8 @@ TEST_F(HfFolder, SaysWhatAFolderWithoutWeightsHolds) {
 TEST_F(HfFolder, RefusesBadIndexes) {
   write_tensors(folder / "s.safetensors", {"a", "b"});
   write_index("[]");
+  expect_has(open_error(), "found no object 'weight_map'");
+  write_file(folder / "model.safetensors.index.json", "{}");
   expect_has(open_error(), "found no object 'weight_map'");
   write_index(R"({"a":1})");
   expect_has(open_error(), "tensor 'a': found an integer, expected a file name");

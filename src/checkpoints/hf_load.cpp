@@ -113,7 +113,7 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
 void hand_over(const ModelFolder& folder, const std::string& name, const Tensor& from, int64_t first,
                int64_t end, const std::function<void(int64_t row, const Tensor& rows)>& take) {
   constexpr int64_t kBytes = 16 << 20;
-  if (!from.is_contiguous() || from.ndim() == 0) {
+  if (!from.is_contiguous()) {
     check_finite(folder.tensor(name), 0, name, folder.path());
     return take(0, from);
   }
@@ -191,7 +191,7 @@ void check_kept(const ModelFolder& folder, const WeightTable& table) {
 
 std::optional<QuantizedMatrix> quantized_matrix(const ModelFolder& folder, const WeightSpec& spec,
                                                 const WeightSource& source) {
-  if (folder.form() == nullptr || spec.shape.ndim() == 0) return std::nullopt;
+  if (folder.form() == nullptr) return std::nullopt;
   QuantizedMatrix matrix{source.name, source.rows, source.rows == 0 ? 0 : spec.shape.numel() / spec.shape[0]};
   if (folder.form()->parts(folder, matrix).empty()) return std::nullopt;
   return matrix;
@@ -296,7 +296,6 @@ void load_weights(const ModelFolder& folder, const WeightTable& table, const Wei
     current = &spec;
     invariant(to.defined() && to.shape() == spec.shape && to.is_contiguous(),
               fmt::format("the destination of {} must be a contiguous {}", spec.name, to_string(spec.shape)));
-    if (rows.ndim() == 0) return to.copy_from(rows);
     to.narrow(0, first, rows.dim(0)).copy_from(rows);
   });
 }

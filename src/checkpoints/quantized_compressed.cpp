@@ -199,7 +199,7 @@ class CompressedForm : public QuantizedForm {
     if (is_packed(folder, matrix)) {
       if (bits_of(folder, matrix) == 4 && grid.down == matrix.rows)
         return {find_modelopt_algorithm("W4A16_AWQ"), grid.columns};
-      return {rows && bits_of(folder, matrix) == 8 ? find_modelopt_algorithm("W8A16") : nullptr};
+      return {rows ? find_modelopt_algorithm("W8A16") : nullptr};
     }
     if (folder.find(matrix.name)->dtype == "I8")
       return {rows ? find_modelopt_algorithm("W8A8_SQ_PER_CHANNEL") : nullptr};

@@ -12,6 +12,12 @@ namespace temper::checkpoints {
 
 using Values = std::vector<float>;
 
+inline Tensor zeros(const Shape& shape, DType dtype) { return Tensor::zeros(shape, dtype, MemoryTag::kData); }
+
+// Tensors of the matrix m.x, by the endings of their names.
+using Part = std::pair<std::string, Tensor>;
+using Parts = std::vector<Part>;
+
 class Quantized : public testing::Test {
  protected:
   void add(const std::string& name, const Tensor& tensor) { tensors_.emplace_back(name, tensor); }

@@ -202,6 +202,31 @@ TEST_F(Loads, DtypesOfParametersThatKeepTheirOwn) {
   EXPECT_EQ(read_dtypes(folder, table_), (std::unordered_map<std::string, DType>{{"own", DType::kF32}}));
 }
 
+// An expert that is as wide as it is high does not tell; another one does.
+TEST_F(Loads, TransposesOfSquareExperts) {
+  table_.add({.name = "x",
+              .shape = {6, 3},
+              .axes = {"a", "b"},
+              .sources = {{"x.0", 3}, {"x.1", 3}},
+              .experts = 2,
+              .stacked = "x.all",
+              .stacked_shape = {2, 3, 3},
+              .transposes_stacked = true});
+  EXPECT_FALSE(holds_transposed(folder_of({{"x.all", counted({2, 3, 3})}}), table_));
+  add_experts("b", true);
+  const Tensor all = counted({2, 3, 3}).transpose(1, 2).contiguous(),
+               other = counted({2, 2, 3}).transpose(1, 2).contiguous();
+  EXPECT_EQ(loaded(folder_of({{"x.all", all}, {"b.all", other}}), "x"), values_of(counted({6, 3})));
+}
+
+TEST_F(Loads, NamesOfAnAdapterThatAreNotPefts) {
+  add_matrix({.shape = {2, 3}});
+  folder_of({{"own", counted({2})}, {"base_model.model.m.x.weight", counted({2, 3})}});
+  rename_path(path_ / "model.safetensors", path_ / "adapter_model.safetensors");
+  EXPECT_EQ(ModelFolder::open_adapter(path_.path(), table_).names(),
+            (std::vector<std::string>{"own", "base_model.model.m.x.weight"}));
+}
+
 TEST_F(Loads, DestinationsThatDoNotFitAreDefects) {
   add_matrix({.shape = {2, 3}});
   const ModelFolder folder = folder_of({{"m.x.weight", counted({2, 3})}});

@@ -81,6 +81,25 @@ TEST_F(ModeloptRefusals, TensorsOfModelopt) {
   expect_has(load_error(), "'m.x.weight_scale' is F32 [2, 1], expected F32 [1, 1, 1, 1] or [1, 1] or []");
 }
 
+// 255 is the one exponent that is no number; a second scale of 0 leaves zeros.
+TEST_F(ModeloptRefusals, ScalesAtTheEnds) {
+  shape(2, 32);
+  const Tensor powers = zeros({2, 1}, DType::kU8);
+  powers.data<uint8_t>()[1] = 255;
+  add("m.x.weight", zeros({2, 16}, DType::kU8));
+  add("m.x.weight_scale", powers);
+  algorithm("mxfp4");
+  expect_has(load_error(), "tensor 'm.x.weight': found nan at [1, 0]");
+  shape(2, 32);
+  const Tensor codes = zeros({1, 32}, DType::kU8);
+  for (uint8_t& code : codes.values<uint8_t>()) code = 0x35;
+  add("m.x.weight", codes);
+  add("m.x.weight_scale", Tensor::from<float>(Values{1, 2}, {2, 1}));
+  add("m.x.weight_scale_2", zeros({}, DType::kF32));
+  algorithm("W4A8_AWQ", R"(, "group_size": 32)");
+  EXPECT_EQ(load(), Values(64, 0.f));
+}
+
 TEST_F(ModeloptRefusals, ModulesOfMixedPrecision) {
   shape(2, 16);
   const Tensor codes = zeros({2, 16}, DType::kI8);
@@ -112,6 +131,11 @@ TEST_F(ModeloptRefusals, FilesBesideThatSayNothingChangeNothing) {
     algorithm("W4A16_AWQ", own);
     EXPECT_EQ(load_error(), "") << own;
   }
+  config(R"("modelopt")");
+  expect_has(load_error(), "quant_algo is missing, expected one of");
+  write_file(folder_ / "hf_quant_config.json", R"({"quantization": {"quant_algo": "W4A16_AWQ"}})");
+  config(R"({"quant_method": "modelopt"})");
+  expect_has(load_error(), "quant_algo is missing, expected one of");
   config(R"({"quant_method": "modelopt", "quant_algo": 3})");
   expect_has(load_error(), "quant_algo is 3, expected one of");
 }

@@ -79,7 +79,7 @@ struct RowGroups {
 };
 
 RowGroups groups_of_row(const CodedMatrix& matrix, int64_t row) {
-  const int64_t groups = matrix.scales.ndim() == 0 ? 1 : matrix.scales.dim(-1);
+  const int64_t groups = matrix.scales.dim(1);
   const int64_t first = row / matrix.group_rows * groups;
   RowGroups all;
   for (int64_t g = 0; g < groups; ++g) {

@@ -221,6 +221,37 @@ TEST_F(Refusals, MatricesOfBitsandbytesThatAreNoNf4OfOurs) {
   EXPECT_FALSE(nf4());
 }
 
+// A matrix that is not kept so is read by its rows.
+TEST_F(Refusals, Nf4IsOfferedBeforeItsRows) {
+  const auto rows_read = [&](bool take, int& offered) {
+    int64_t rows = 0;
+    load_rows(
+        ModelFolder::open(folder_.path()), table_, Layout(table_),
+        [&](const WeightSpec&, int64_t first, const Tensor& some) {
+          EXPECT_EQ(first, rows);
+          rows += some.dim(0);
+        },
+        [&](const WeightSpec& spec, int64_t first, const quant::Nf4& matrix) {
+          EXPECT_EQ(spec.name, "x");
+          EXPECT_EQ(first, 0);
+          EXPECT_EQ(matrix.codes.shape(), (Shape{24, 20}));
+          ++offered;
+          return take;
+        });
+    return rows;
+  };
+  int offered = 0;
+  use("bitsandbytes nf4");
+  write();
+  EXPECT_EQ(rows_read(true, offered), 0);
+  EXPECT_EQ(rows_read(false, offered), 24);
+  EXPECT_EQ(offered, 2);
+  use("bitsandbytes int8");
+  write();
+  EXPECT_EQ(rows_read(true, offered), 24);
+  EXPECT_EQ(offered, 2) << "codes of 8 bits are no NF4";
+}
+
 TEST_F(Refusals, ConfigurationsOfGptqAndAwq) {
   use("gptq 4 bits");
   const std::string gptq = R"({"quant_method": "gptq", "bits": 4, "group_size": 16)";

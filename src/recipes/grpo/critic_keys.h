@@ -11,7 +11,7 @@ namespace temper::recipes {
 
 struct GrpoKeys;
 
-// The keys of `grpo.critic` (docs/grpo.md), which losses with learned values read.
+// The keys of `grpo.critic` (docs/ppo.md), which losses with learned values read.
 struct CriticKeys {
   std::string path;
   std::optional<double> lr;

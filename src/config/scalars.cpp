@@ -210,8 +210,7 @@ std::optional<double> parse_number(std::string_view text) {
   if (!parse_decimal(text)) return std::nullopt;
   double value = 0;
   const auto result = std::from_chars(rest.data(), rest.data() + rest.size(), value);
-  if (result.ec != std::errc() || result.ptr != rest.data() + rest.size() || !std::isfinite(value))
-    return std::nullopt;
+  if (result.ec != std::errc()) return std::nullopt;  // too large or too small
   return negative ? -value : value;
 }
 
@@ -240,7 +239,7 @@ Json read_value(const Field& field, const Node& node, std::string_view path) {
     return *std::move(value);
   }
   // One text stands for a list of it: a file, a module.
-  if (node.kind == Node::Kind::kText && type.scalar == Type::Scalar::kString && type.size < 0)
+  if (node.kind == Node::Kind::kText && type.scalar == Type::Scalar::kString)
     return Json::Array{*read_scalar(field, node, path)};
   if (node.kind != Node::Kind::kList) fail_value(field, false, node, path);
   if (type.size >= 0 && static_cast<int64_t>(node.items.size()) != type.size)

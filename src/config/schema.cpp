@@ -20,9 +20,9 @@ std::string scalar_name(const Type& type, bool plural) {
     case Type::Scalar::kChoice:
       return (plural ? "names out of " : "one of ") + join(type.choices);
     case Type::Scalar::kTable:
-      return "a mapping of mappings to text";
+      break;
   }
-  return "";
+  return "a mapping of mappings to text";
 }
 
 std::string bounds(const Field& field) {
@@ -42,7 +42,6 @@ std::string expectation(const Field& field, bool element) {
   const Type& type = field.type;
   const bool list = type.list && !element;
   std::string out;
-  if (field.kind == Field::Kind::kGroup) return "a mapping of keys";
   if (field.kind == Field::Kind::kList)
     return field.shorthand_key.empty() ? "a list of mappings" : "text, or a list of texts and mappings";
   if (list) out = type.size < 0 ? "a list of " : fmt::format("a list of {} ", type.size);

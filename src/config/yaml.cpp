@@ -191,9 +191,9 @@ std::string describe_node(const Node& node) {
     case Node::Kind::kList:
       return fmt::format("a list of {}", node.items.size());
     case Node::Kind::kMap:
-      return "a mapping";
+      break;
   }
-  return "";
+  return "a mapping";
 }
 
 namespace {

@@ -52,6 +52,7 @@ TEST(Yaml, RefusesWhatWouldBeAmbiguous) {
   EXPECT_EQ(yaml_error("[a]: 1"), "[f.yaml:1] a key must be text, found a list of 1");
   EXPECT_EQ(yaml_error("? {a: b}\n: 1"), "[f.yaml:1] a key must be text, found a mapping");
   EXPECT_EQ(yaml_error("~: 1"), "[f.yaml:1] a key is missing before ':'");
+  EXPECT_EQ(yaml_error("a: &x b\n*x : 1\n"), "[f.yaml:2] a key must be text, found an alias");
   EXPECT_EQ(yaml_error("a: 1\nb: \xFF"), "[f.yaml:2] the text is not valid UTF-8");
   EXPECT_EQ(yaml_error(std::string_view("a: 1\nb: \0c\n", 11)),
             "[f.yaml:2] the text has a NUL character; remove it");
@@ -100,7 +101,8 @@ TEST(Yaml, TabsThatAreAllowedAreNotBlamed) {
   const std::string block = "a: |\n  def f():\n  \treturn 1\n";
   EXPECT_EQ(yaml_error(block), "no error");
   EXPECT_EQ(yaml_error("a: [1,\n\t2]\n"), "no error");
-  for (const std::string& text : {block + "b: [1, 2\nc: 3\n", block + "b: 1\nc: d: e\n"}) {
+  for (const std::string& text :
+       {block + "b: [1, 2\nc: 3\n", block + "b: 1\nc: d: e\n", block + "b: 1\nc: d: e\nf: 1\ng: 2\nh: 3\n"}) {
     const std::string error = yaml_error(text);
     EXPECT_TRUE(error.starts_with("[f.yaml:5] not valid YAML: ")) << error;
     EXPECT_EQ(error.find("tab"), std::string::npos) << error;

@@ -68,10 +68,11 @@ class Loader {
       schema = &elements_.emplace_back(field->element(index));
       before = fmt::format("{}[{}]", list, index);
       rest.erase(0, close + 1);
+      const std::string named = given.substr(0, given.size() - rest.size());
       if (rest.empty()) rest = "." + field->shorthand_key;
       if (!rest.starts_with('.') || rest.size() == 1)
-        fail("[{}] '{}' is an element of a list; set its keys one by one: --{}.{} ...", kCommandLine, given,
-             given, schema->fields().front()->name);
+        fail("[{}] '{}' is an element of a list; set its keys one by one: --{}.{} ...", kCommandLine, named,
+             named, schema->fields().front()->name);
       rest.erase(0, 1);
     }
     return {&find_field(*schema, rest, given), child(before, rest)};
@@ -105,9 +106,10 @@ class Loader {
     std::vector<std::string> names;
     for (size_t i = 0; i < list.size(); ++i) {
       const Schema element = list.element(i);
-      const Field* name = element.find("name");
-      if (name != nullptr && name->get().is_string()) names.push_back(name->get().as_string());
-      if (fmt::format("{}", i) == wanted || (name != nullptr && names.back() == wanted)) return i;
+      const Field* field = element.find("name");
+      const Json name = field != nullptr ? field->get() : Json();  // an element may have none
+      if (fmt::format("{}", i) == wanted || name == Json(wanted)) return i;
+      if (name.is_string()) names.push_back(name.as_string());
     }
     if (list.size() == 0)
       fail("[{}] '{}[{}]': '{}' has no elements; set the whole list: --{} [...]", kCommandLine, path, wanted,

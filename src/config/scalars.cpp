@@ -173,7 +173,7 @@ std::string quote(const std::string& text) {
                                       [&](const auto& pair) { return rest.starts_with(pair.first); });
     const auto byte = [&](size_t k) { return k < rest.size() ? static_cast<unsigned char>(rest[k]) : 0; };
     const bool control = byte(0) < 0x20 || byte(0) == 0x7F;
-    const bool second_control = byte(0) == 0xC2 && byte(1) < 0xA0;  // U+0080 to U+009F
+    const bool second_control = byte(0) == 0xC2 && byte(1) >= 0x80 && byte(1) < 0xA0;  // U+0080 to U+009F
     if (special != std::end(kSpecial)) {
       out += special->second;
       i += special->first.size();

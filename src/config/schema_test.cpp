@@ -145,6 +145,23 @@ TEST(Suggestions, KnowWhereElseAKeyIs) {
             "[command line] unknown key 'steps'; did you mean 'left.steps' or 'right.steps'?");
 }
 
+TEST(Flags, OfElementsNameThem) {
+  const std::string people = "people: [{city: Ulm}, {name: Ada}]";
+  EXPECT_EQ(load_odd(people, {"--people[Ada].city", "Bonn"}).odd.people[1].city, "Bonn");
+  for (const auto& [flag, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"--people[Bob].city",
+            "'people[Bob]': 'people' has no such element; its elements are 0 to 1, or by name Ada"},
+           {"--people[0]",
+            "'people[0]' is an element of a list; set its keys one by one: --people[0].name ..."},
+           {"--people[Ada].",
+            "'people[Ada]' is an element of a list; set its keys one by one: --people[Ada].name ..."},
+           {"--people[1]city",
+            "'people[1]' is an element of a list; set its keys one by one: --people[1].name ..."},
+           {"--", "expected a flag such as --key VALUE, found '--'"},
+           {"--nothing", "'nothing' is a group of keys; set them one by one: --nothing.key ..."}})
+    EXPECT_EQ(load_odd(people, {flag, "x"}).error, "[command line] " + expected);
+}
+
 TEST(Schema, KnowsWhatIsWrittenOfAListThatItselfIsNot) {
   fixture::RunConfig run;
   run.sources = {{"a", 1, {}}, {"b", 1, {}}};
@@ -187,9 +204,10 @@ TEST(Print, KeepsWhatIsRare) {
   const std::string text = dump(schema_of(odd));
   EXPECT_NE(text.find("nothing: {}\nfirst:\n"), std::string::npos) << text;
   EXPECT_EQ(load_odd(text).error, "");
-  // A space that does not break is no control character.
+  // A space that does not break is no control character, and what is no UTF-8 stays as it is.
   EXPECT_EQ(print_value("\xC2\xA0"), "\"\xC2\xA0\"");
   EXPECT_EQ(print_value("\xC2\x85"), "\"\\x85\"");
+  EXPECT_EQ(print_value("\xC2"), "\"\xC2\"");
   EXPECT_NE(error_of([] { print_value(std::numeric_limits<double>::infinity()); }, ErrorKind::kDefect)
                 .find("not finite"),
             std::string::npos);

@@ -114,8 +114,31 @@ TEST(AnsweredRows, CutAnswersAreRefused) {
             "set data.on_bad_row: skip");
 }
 
+// Of an answer without a question only what stands before it is left: nothing.
+TEST(AnsweredRows, AnAnswerNeedsAPlace) {
+  EXPECT_EQ(message_of([] { encoded(line_of(R"({"input_ids": [1, 2]})")); }),
+            "the row is an answer of 'temper batch' to a row of format tokens, which has no place for it");
+  EXPECT_EQ(message_of([] { encoded(line_of(R"({"text": "a", "label": "b"})")); }),
+            "the row is an answer of 'temper batch' to a row of format classification, which has no place "
+            "for it");
+  expect_same(R"({"messages": [{"role": "assistant", "content": "Hello."}]})",
+              R"({"messages": [{"role": "assistant", "content": "It is 4."}]})");
+  EXPECT_EQ(message_of([] { encoded(line_of(R"({"prompt": [{"role": "assistant", "content": "a"}]})")); }),
+            "prompt is empty, expected at least one message");
+  EXPECT_EQ(message_of([] { encoded(line_of(R"({"messages": [3]})")); }),
+            "messages[0] must be an object, found an integer");
+}
+
 TEST(AnsweredRows, OtherRowsStayAsTheyAre) {
-  EXPECT_FALSE(is_answered(Json::parse(R"({"text": "a", "input": "b", "finish": "stop"})", "row")));
+  for (const char* field : {"input", "ids", "log_probs", "text", "finish"}) {
+    Json row = Json::parse(line_of(R"({"prompt": "a"})"), "row");
+    EXPECT_TRUE(is_answered(row));
+    row.set(field, 3);
+    EXPECT_FALSE(is_answered(row)) << field;
+  }
+  for (const char* row : {R"({"rollout": 0, "text": "a b"})", R"({"rollout": 0, "group": 1, "text": "a b"})",
+                          R"({"rollout": "x", "group": 1, "sample": 1, "scores": [], "text": "a b"})"})
+    EXPECT_EQ(encoded(row).status, RowStatus::kKept) << row;
   RowOptions options;
   options.format = RowFormat::kText;  // who says so gets the text alone
   const EncodedRow row =

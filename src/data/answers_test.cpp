@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "data/pack.h"
 #include "data/test_support.h"
 
 namespace temper::data {
 namespace {
+
+using Ids = std::vector<int32_t>;
 
 RowOptions options_for(Goal goal) {
   RowOptions options;
@@ -88,7 +92,16 @@ TEST(Answers, AloneTheyAreJudgedByTheirLabel) {
                       options_for(Goal::kJudgments))
         .examples.at(0);
   };
-  for (const auto& [label, good] : {std::pair{"true", true}, {"false", false}, {"1", true}, {"0", false}}) {
+  for (const auto& [label, good] : {std::pair{"true", true},
+                                    {"false", false},
+                                    {"1", true},
+                                    {"0", false},
+                                    {R"("True")", true},
+                                    {R"("true")", true},
+                                    {R"("1")", true},
+                                    {R"("False")", false},
+                                    {R"("false")", false},
+                                    {R"("0")", false}}) {
     const Example example = judged(label);
     ASSERT_EQ(example.answers.size(), 1u);
     EXPECT_EQ(example.answers[0].length, example.size());
@@ -101,6 +114,8 @@ TEST(Answers, AloneTheyAreJudgedByTheirLabel) {
             "false for a bad one");
   EXPECT_EQ(refusal_of(R"({"prompt": "a", "completion": "b", "label": "yes"})", Goal::kJudgments),
             R"(label is "yes", expected true or false (or 1 or 0))");
+  EXPECT_EQ(refusal_of(R"({"prompt": "a", "completion": "b", "label": 2})", Goal::kJudgments),
+            "label is 2, expected true or false (or 1 or 0)");
   EXPECT_EQ(
       refusal_of(R"({"text": "a"})", Goal::kJudgments),
       "the row is of format text; expected prompt, completion and label, or prompt, chosen and rejected");
@@ -130,8 +145,37 @@ TEST(Answers, WhatIsCutOffMustNotBeAllOfTheDifference) {
   const Example full = encode_for(row, options).examples.at(0);
   options.max_length = full.size() - full.answers[1].length + 1;  // up to the prompt's last token or so
   EXPECT_EQ(encode_for(row, options).status, RowStatus::kKept);
-  options.max_length = 6;
-  EXPECT_EQ(encode_for(row, options).status, RowStatus::kNoTargets);
+  // They differ behind as many tokens as both have in common.
+  RowOptions apart = options_for(Goal::kAny);
+  const EncodedRow both = encode_for(row, apart);
+  const Ids &chosen = both.examples.at(0).ids, &rejected = both.examples.at(1).ids;
+  const int64_t same =
+      std::mismatch(chosen.begin(), chosen.end(), rejected.begin(), rejected.end()).first - chosen.begin();
+  ASSERT_GT(same, 8);
+  for (int64_t length = 1; length <= same + 1; ++length) {
+    options.max_length = length;
+    EXPECT_EQ(encode_for(row, options).status, length > same ? RowStatus::kKept : RowStatus::kNoTargets);
+  }
+}
+
+TEST(Answers, HaveTokensOfTheirOwn) {
+  EXPECT_EQ(refusal_of("{\"prompt\": \"caf\", \"chosen\": \"e\xCC\x81\", \"rejected\": \"\xC3\xA9\"}"),
+            "chosen and rejected are the same 5 tokens; expected two answers that differ");
+  EXPECT_EQ(refusal_of(R"({"prompt": [{"role": "user", "content": "a"}],
+                         "chosen": [{"role": "assistant", "content": "b"}],
+                         "rejected": [{"role": "assistant", "content": "c", "weight": 0}]})"),
+            "rejected has no token to learn; expected an answer after the prompt");
+  EXPECT_EQ(refusal_of(R"({"prompt": [{"role": "user", "content": "a"}], "label": 1,
+                         "completion": [{"role": "assistant", "content": "c", "weight": 0}]})",
+                       Goal::kJudgments),
+            "completion has no token to learn; expected an answer after the prompt");
+  // A call is an answer.
+  EXPECT_EQ(encode_for(R"({"prompt": [{"role": "user", "content": "a"}],
+                         "chosen": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}],
+                         "rejected": [{"role": "assistant", "content": "c"}]})",
+                       options_for(Goal::kPairs))
+                .status,
+            RowStatus::kKept);
 }
 
 }  // namespace

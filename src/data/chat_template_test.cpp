@@ -282,6 +282,55 @@ TEST(ChatTemplate, ArgumentsOfCallsAreNeverEncodedTwice) {
   EXPECT_EQ(with_call(kBoth, text), R"({"city":"Ulm"}<|im_end|>)");
 }
 
+// Calls may have no function around their names, or be in OpenAI's older form.
+TEST(ChatTemplate, CallsOfOtherFormsAreWrittenAsWell) {
+  const auto runs = [](std::string_view call, std::string_view message) {
+    const std::string source = fmt::format(
+        "{{%- for m in messages -%}}{{{{ m.role + ':' }}}}{{{{ m.content or '' }}}}{}<|im_end|>{{%- endfor "
+        "-%}}"
+        "{{%- if add_generation_prompt %}}assistant:{{% endif -%}}",
+        call);
+    return runs_of(source, fmt::format(R"({{"messages": [{{"role": "user", "content": "q"}},
+      {{"role": "assistant", {}}}]}})",
+                                       message));
+  };
+  constexpr std::string_view kNames =
+      "{% for c in m.tool_calls or [] %}{{ c.name }}({{ c.arguments | tojson }})"
+      "{% endfor %}";
+  EXPECT_EQ(runs(kNames, R"("tool_calls": [{"name": "g", "arguments": "x"},
+    {"name": "f", "arguments": "{\"a\": 1}"}])"),
+            (std::vector<Runs>{{R"(g("x")f({"a": 1})<|im_end|>)"}}));
+  EXPECT_EQ(runs("{% if m.function_call %}{{ m.function_call.name }}{% endif %}",
+                 R"("function_call": {"name": "f", "arguments": "{}"})"),
+            (std::vector<Runs>{{"f<|im_end|>"}}));
+}
+
+TEST(ChatTemplate, ARefusalOfCallsInEveryFormIsTheFirst) {
+  const std::string error = message_of([] {
+    encode(
+        "{%- for m in messages -%}{%- for c in m.tool_calls or [] -%}{{ raise_exception('no calls of ' + "
+        "c.name + (' as text' if c.arguments is string else '')) }}{%- endfor -%}{%- endfor -%}",
+        R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a",
+             "tool_calls": [{"name": "look", "arguments": {"a": 1}}]}]})");
+  });
+  EXPECT_NE(error.find("no calls of look"), std::string::npos) << error;
+  EXPECT_EQ(error.find("as text"), std::string::npos) << error;
+}
+
+// A renderer that does not say which fields were read is judged by its text.
+TEST(ChatTemplate, CallsAreFoundInATextWithoutATrace) {
+  int renderings = 0;
+  const ChatRenderer render = [&](const Json& messages, bool, const Json&) {
+    ++renderings;
+    const Json& content = *messages.as_array()[0].find("content");
+    return RenderedChat{content.is_null() ? "look" : "nothing"};
+  };
+  const Json messages = Json::parse(
+      R"([{"role": "assistant", "content": "", "tool_calls": [{"name": "look"}]}, 3])", "messages");
+  EXPECT_EQ(with_call_forms(render, true)(messages, false, Json::Object{}).text, "nothing");
+  EXPECT_GT(renderings, 1);
+}
+
 TEST(ChatTemplate, ItsErrorsComeThrough) {
   const std::string error =
       message_of([] { encode(kThinking, R"({"messages": [{"role": "robot", "content": "beep"}]})"); });

@@ -94,8 +94,12 @@ TEST(Formats, AlpacaIsAQuestionAndItsAnswer) {
   const EncodedRow plain = encode(row, {}, nullptr);
   EXPECT_EQ(text_of(plain), "Be brief.\n\nAdd.\n\n0 0\n\n0\n\nAdd.\n\n1 2\n\n3");
   EXPECT_EQ(target_runs(plain.examples[0]), Runs{"3"});
-  EXPECT_EQ(error_of(R"({"instruction": "a", "output": "b", "history": [["a"]]})"),
-            R"(history must hold pairs, [question, answer], found ["a"])");
+  for (const auto& [history, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"3", "history must be an array, found an integer"},
+           {R"([["a"]])", R"(history must hold pairs, [question, answer], found ["a"])"},
+           {R"(["a"])", R"(history must hold pairs, [question, answer], found "a")"},
+           {R"([["a", 3]])", "history[][1] must be a string, found an integer"}})
+    EXPECT_EQ(error_of(R"({"instruction": "a", "output": "b", "history": )" + history + "}"), expected);
 }
 
 TEST(Formats, ClassesAreAnsweredByName) {
@@ -107,6 +111,16 @@ TEST(Formats, ClassesAreAnsweredByName) {
             Runs{"fine<|im_end|>"});
   EXPECT_EQ(target_runs(encode(R"({"text": "Great!", "label": 0})", options, nullptr).examples[0]),
             Runs{"bad"});
+  // A number in a table of texts is a number; other texts are answers.
+  for (const auto& [label, answer] : std::vector<std::pair<std::string, std::string>>{
+           {"1", "good"}, {"good", "good"}, {"1 star", "1 star"}, {"0123456789", "0123456789"}})
+    EXPECT_EQ(target_runs(encode(R"({"text": "Great!", "label": ")" + label + R"("})", options).examples[0]),
+              Runs{answer + "<|im_end|>"});
+  EXPECT_EQ(encode(R"({"text": "Great!", "label": ""})", options).status, RowStatus::kEmptyAnswer);
+  EXPECT_EQ(error_of(R"({"text": "a", "label": true})", options),
+            "label must be a string or a number of a class, found a boolean");
+  EXPECT_EQ(error_of(R"({"text": "a", "label": -1})", options),
+            "label is -1, expected 0 to 1, for which there are names");
   EXPECT_EQ(error_of(R"({"text": "a", "label": 2})", options),
             "label is 2, expected 0 to 1, for which there are names");
   EXPECT_EQ(error_of(R"({"text": "a", "label": null})"),
@@ -192,6 +206,47 @@ TEST(Formats, PreferencesShareTheirPrompt) {
   EXPECT_EQ(target_runs(dialog.examples[1]), Runs{" Go away"});
 }
 
+// Where the answers share messages a prompt that is among them is not said again.
+TEST(Formats, APromptThatBothAnswersHoldStandsThereOnce) {
+  const auto text = [](const std::string& prompt, const std::string& first) {
+    const std::string row = R"({"prompt": )" + prompt + R"(, "chosen": [)" + first +
+                            R"(, {"role": "assistant", "content": "b"}], "rejected": [)" + first +
+                            R"(, {"role": "assistant", "content": "c"}]})";
+    return text_of(encode(row, any()));
+  };
+  const std::string user = R"({"role": "user", "content": "a"})",
+                    calls = R"({"role": "user", "tool_calls": [{"function": {"name": "f"}}]})";
+  const std::string once = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n";
+  EXPECT_EQ(text(R"("a")", user), once);
+  EXPECT_EQ(text("[" + user + "]", user), once);
+  EXPECT_EQ(text(R"("q")", user), "<|im_start|>user\nq<|im_end|>\n" + once);
+  EXPECT_EQ(text(R"([{"role": "user", "content": "q"}])", user), "<|im_start|>user\nq<|im_end|>\n" + once);
+  EXPECT_TRUE(text(R"("a")", calls).starts_with("<|im_start|>user\na<|im_end|>\n<|im_start|>user\n<tool"));
+  // Of texts that share white space alone all is an answer.
+  EXPECT_EQ(target_runs(encode(R"({"chosen": " b d", "rejected": " c d"})", any()).examples.at(0)),
+            Runs{" b d"});
+}
+
+TEST(Formats, WhatARowIsSaidToBeItMustHold) {
+  RowOptions options;
+  for (const auto& [format, expected] : std::vector<std::pair<RowFormat, std::string>>{
+           {RowFormat::kMessages, "messages is missing (fields: other)"},
+           {RowFormat::kShareGpt, "messages is missing (fields: other)"},
+           {RowFormat::kAlpaca, "instruction is missing (fields: other)"},
+           {RowFormat::kText, "text is missing (fields: other)"},
+           {RowFormat::kClassification, "text is missing (fields: other)"},
+           {RowFormat::kTokens, "input_ids is missing (fields: other)"}}) {
+    options.format = format;
+    EXPECT_EQ(error_of(R"({"other": 1})", options), expected);
+  }
+  options.format = RowFormat::kPromptCompletion;
+  EXPECT_EQ(error_of(R"({"prompt": "a"})", options), "completion is missing (fields: prompt)");
+  const std::vector<Content> read =
+      read_content(Json::parse(R"({"text": "a"})", "row"), RowFormat::kAuto, false, {});
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0].text, "a");
+}
+
 TEST(Formats, BrokenPreferences) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"prompt": "a", "chosen": "b", "rejected": "b"})",
@@ -203,6 +258,14 @@ TEST(Formats, BrokenPreferences) {
       {R"({"chosen": [{"role": "user", "content": "a"}], "rejected": [{"role": "user", "content": "a"},
          {"role": "assistant", "content": "b"}]})",
        "chosen has no answer after the prompt"},
+      {R"({"chosen": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+         "rejected": [{"role": "user", "content": "a"}]})",
+       "rejected has no answer after the prompt"},
+      {R"({"chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "user", "content": "a"}]})",
+       "there is no prompt, and chosen and rejected have no message in common"},
+      {R"({"prompt": 3, "chosen": [{"role": "assistant", "content": "a"}],
+         "rejected": [{"role": "assistant", "content": "b"}]})",
+       "prompt must be an array, found an integer"},
       {R"({"chosen": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}],
          "rejected": [{"role": "user", "content": "a"}, {"role": "user", "content": "c"}]})",
        "chosen and rejected differ at [1], which is not the assistant's"},
@@ -218,6 +281,8 @@ TEST(Formats, PromptsAloneEndWhereTheAnswerBegins) {
   options.eos_id = 3000;
   EXPECT_EQ(text_of(encode(R"({"prompt": "a b"})", options)), "a b");
   EXPECT_EQ(error_of(R"({"prompt": ""})", any()), "prompt is empty");
+  EXPECT_EQ(error_of(R"({"prompt": 3})", any()),
+            "prompt must be a string or a list of messages, found an integer");
   const Json row = Json::parse(R"({"id": 3, "prompt": "a", "answer": {"value": 42}})", "row");
   EXPECT_EQ(beside_prompt(row).dump(), R"({"id": 3, "answer": {"value": 42}})");
 }

@@ -229,6 +229,47 @@ TEST(Losses, NothingIsRenderedForThemAlone) {
   EXPECT_EQ(encoder.unused_of(answered), encoder.encode(answered).unused);
 }
 
+// Tools and calls may have no function around their names.
+TEST(Losses, ToolsOfAnyFormAreLookedFor) {
+  const auto lost = [](const std::string& tools) {
+    return encode_in(kWritesSparingly, conversation_of("", R"("content": "a")", R"(, "tools": )" + tools))
+        .lost;
+  };
+  const LossLines left_out = {"the chat template leaves out tools"};
+  EXPECT_EQ(lost(R"([{"name": "f"}])"), left_out);
+  EXPECT_EQ(lost(R"([{"name": "f", "function": 3}])"), left_out);
+  EXPECT_EQ(lost(R"(["f"])"), LossLines());  // no tool that is described
+  const std::string call = R"("tool_calls": [{"name": "look", "arguments": {"a": "b"}}])";
+  EXPECT_EQ(encode_in("{% for m in messages %}{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}"
+                      "{% if add_generation_prompt %}assistant:{% endif %}",
+                      conversation_of("", call))
+                .lost,
+            LossLines{"the chat template leaves out tool_calls of role 'assistant'"});
+  // A variable that is no list is the template's own.
+  EXPECT_EQ(encode_in(kWritesSparingly,
+                      conversation_of("", R"("content": "a")", R"(, "chat_template_kwargs": {"tools": "f"})"))
+                .lost,
+            LossLines());
+}
+
+TEST(Losses, PromptsMayHaveNoUser) {
+  const Json row = Json::parse(R"({"prompt": [{"role": "system", "content": "one"}]})", "row");
+  EXPECT_EQ(encoder_in(kWritesSparingly).asked_of(row).lost, LossLines());
+}
+
+TEST(Losses, ARoleThatTheTemplateNamesIsNone) {
+  const std::string row = conversation_of(R"({"role": "critic", "content": "u"}, )", R"("content": "a")");
+  EXPECT_EQ(encode_in(std::string(kWritesSparingly) + "{% if critic %}{% endif %}", row).lost, LossLines());
+}
+
+TEST(Losses, NamesOfOneRowAreBounded) {
+  LossLines names;
+  for (int i = 0; i < 1100; ++i)
+    for (int times = 0; times < 2; ++times) add_once(names, fmt::format("name {}", i));
+  EXPECT_EQ(names.size(), kNamesKept);
+  EXPECT_EQ(names.back(), "name 1023");
+}
+
 // Names in the template are not what it looks at: a function has one, too.
 TEST(Losses, FieldsThatTheTemplateDoesNotLookAtAreUnused) {
   const std::string row = conversation_of("", R"("content": "a", "name": "Ann", "tools": ["t"])");

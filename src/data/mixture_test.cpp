@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/test_support.h"
+#include "tests/support/errors.h"
 
 namespace temper::data {
 namespace {
@@ -54,6 +55,32 @@ TEST_F(MixtureTest, HoldsRowsOut) {
   EXPECT_EQ(rest.fingerprint().dump(), Mixture(hold_out(all, 0.1, 7).rest).fingerprint().dump());
   EXPECT_NE(rest.fingerprint().dump(), Mixture(hold_out(all, 0.1, 8).rest).fingerprint().dump());
   EXPECT_THROW(hold_out({member("c", 1)}, 0.5, 1), Error);
+  // A part of one source is not all of it.
+  const std::vector<Member> one{member("d", 4)};
+  const Mixture part(hold_out(one, 0.5, 1).rest);
+  EXPECT_EQ(part.fingerprint().at("rows"), Json(2));
+  EXPECT_NE(part.fingerprint().at("hash"), Mixture(one).fingerprint().at("hash"));
+}
+
+TEST_F(MixtureTest, TheSameRowsAreReadForSomethingElse) {
+  const std::string pairs =
+      write_lines(folder_, "pairs.jsonl", {R"({"prompt": "1 + 1 =", "chosen": " 2", "rejected": " 3"})"});
+  const Mixture mixture = mixture_of({pairs}, {});
+  EXPECT_NE(mixture.read(0).error.find("the row is a preference"), std::string::npos);
+  const ReadRow read = mixture.with_goal(Goal::kPairs).read(0);
+  EXPECT_EQ(read.error, "");
+  EXPECT_EQ(read.row.examples.at(0).answers.size(), 2u);
+}
+
+TEST_F(MixtureTest, RowsOutsideAreDefects) {
+  const Mixture mixture({member("a", 3)});
+  for (const int64_t row : {-1, 3}) {
+    EXPECT_NE(error_of([&] { mixture.read(row); }, ErrorKind::kDefect).find("out of range"),
+              std::string::npos);
+    EXPECT_NE(
+        error_of([&] { mixture.members()[0].source->row(row); }, ErrorKind::kDefect).find("out of range"),
+        std::string::npos);
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "tests/support/errors.h"
 
 namespace temper::data {
 namespace {
@@ -102,7 +103,17 @@ TEST(Order, RefusesABrokenPlace) {
   RowOrder order({5}, {1}, {});
   EXPECT_THROW(order.restore({0, 0, {}}), Error);
   EXPECT_THROW(order.restore({0, 0, {{0, 0, 5}}}), Error);
-  EXPECT_THROW(order.restore({0, 0, {{-1, 0, 2}}}), Error);
+  for (const RowOrder::Place& place : {RowOrder::Place{0, 0, {{-1, 0, 2}}},
+                                       {0, 0, {{0, -1, 2}}},
+                                       {0, 0, {{0, 0, -1}}},
+                                       {-1, 0, {{0, 0, 2}}},
+                                       {0, -1, {{0, 0, 2}}}})
+    EXPECT_EQ(error_of([&] { order.restore(place); }),
+              "[data] the saved state is broken: its place in the rows is " + place.to_json().dump());
+  for (const std::vector<double>& weights : {std::vector<double>{}, {1, 2}})
+    EXPECT_NE(error_of([&] { RowOrder({5}, weights, {}); }, ErrorKind::kDefect)
+                  .find("an order needs a weight for each source"),
+              std::string::npos);
 }
 
 }  // namespace

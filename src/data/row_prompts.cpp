@@ -57,7 +57,7 @@ Content RowEncoder::prompt_content(const Json& row) const {
     if (content.chat && content.messages.empty())
       fail("the row is an answer of the assistant without a question");
   }
-  if (content.chat && !content.messages.empty() && is_assistant(content.messages.back()))
+  if (content.chat && is_assistant(content.messages.back()))
     fail("the row ends with an answer of the assistant; leave it out to get another one");
   return content;
 }

@@ -42,6 +42,13 @@ TEST(Source, ErrorsNameFileAndLine) {
       message_of([&] { Source({folder / "empty.jsonl"}); }),
       fmt::format("[{}] the file is empty; expected rows, such as one JSON object a line (docs/data.md)",
                   folder / "empty.jsonl"));
+  for (const auto& [other, expected] : {std::pair{"empty.jsonl", "all of these files are empty"},
+                                        std::pair{"blank.jsonl", "none of these files holds a row"}})
+    EXPECT_EQ(message_of([&] {
+                Source({folder / "empty.jsonl", folder / other});
+              }),
+              fmt::format("[{}, {}] {}; expected rows, such as one JSON object a line (docs/data.md)",
+                          folder / "empty.jsonl", folder / other, expected));
   EXPECT_EQ(message_of([] { Source(std::vector<std::string>{}); }),
             "[data] no files given, expected at least one data file");
   EXPECT_NE(message_of([&] { Source({folder / "absent.jsonl"}); }).find("absent.jsonl"), std::string::npos);

@@ -46,6 +46,17 @@ TEST(TokenRows, PositionsBeginBehindThePadding) {
   EXPECT_EQ(example.ids, (std::vector<int32_t>{5, 6}));
 }
 
+// Rows of padding up to the vocabulary's size: the model's, where it is the larger one.
+TEST(TokenRows, IdsAreThoseOfTheModel) {
+  RowOptions options;
+  options.vocab_size = qwen().vocab_size() + 2;
+  const std::string row = fmt::format(R"({{"input_ids": [5, {}]}})", qwen().vocab_size() + 1);
+  EXPECT_EQ(encode(row, options).examples.at(0).ids.back(), qwen().vocab_size() + 1);
+  EXPECT_NE(error_of(row), "no error");
+  const Json parsed = Json::parse(R"({"input_ids": [5], "id": 1})", "row");
+  EXPECT_EQ(RowEncoder(qwen(), chatml(), {}).unused_of(parsed), std::vector<std::string>{"id"});
+}
+
 TEST(TokenRows, ErrorsNameTheEntry) {
   for (const auto& [row, expected] : std::vector<std::pair<std::string, std::string>>{
            {R"({"input_ids": []})", "input_ids is empty, expected at least one token"},
@@ -60,6 +71,10 @@ TEST(TokenRows, ErrorsNameTheEntry) {
            {R"({"input_ids": [1, 2, 3], "labels": [2, 3, -100]})",
             "labels[0] is 2, where input_ids has 1; expected the same id or -100 (they seem to be shifted: "
             "each label is at the position of its own token)"},
+           {R"({"input_ids": [1, 2, 3], "labels": [1, 5, -100]})",
+            "labels[1] is 5, where input_ids has 2; expected the same id or -100"},
+           {R"({"input_ids": [1, 2], "labels": [-100, 5]})",
+            "labels[1] is 5, where input_ids has 2; expected the same id or -100"},
            {R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1]})",
             "attention_mask[1] is 0 between tokens; expected zeros at the ends alone, where padding is"},
            {R"({"input_ids": [1, 2, 3, 4], "position_ids": [0, 1, 0, 1]})",

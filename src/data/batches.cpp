@@ -124,9 +124,11 @@ double estimate_steps_per_epoch(const Mixture& mixture, const LoaderOptions& opt
   const auto count = std::min(kSampleRows, static_cast<int64_t>(std::ceil(epoch_rows)));
   std::vector<int64_t> rows(static_cast<size_t>(count));
   // Spread over the whole epoch, as files are often sorted by length; the order says how sources are mixed.
-  const auto stride = std::max<int64_t>(1, static_cast<int64_t>(epoch_rows) / count);
-  for (int64_t& row : rows)
-    for (int64_t skip = 0; skip < (options.shuffle ? 1 : stride); ++skip) row = order.next();
+  const double stride = options.shuffle ? 1 : epoch_rows / static_cast<double>(count);
+  int64_t given = 0;
+  for (size_t i = 0; i < rows.size(); ++i)
+    for (const double end = stride * static_cast<double>(i + 1); static_cast<double>(given) < end; ++given)
+      rows[i] = order.next();
   std::vector<ReadRow> sample(rows.size());
   parallel_for(
       count, [&](int64_t i) { sample[static_cast<size_t>(i)] = mixture.read(rows[static_cast<size_t>(i)]); });

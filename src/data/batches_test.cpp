@@ -130,5 +130,19 @@ TEST_F(BatchMakerTest, EpochsAreNotNegative) {
   EXPECT_EQ(message_of([&] { BatchMaker(rows, options_); }), "[data] num_epochs is -1, expected at least 0");
 }
 
+// A file that is sorted by length, of which some rows are bad.
+TEST_F(BatchMakerTest, StepsOfRowsInTheOrderOfTheFileAreEstimated) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < 1500; ++i) texts.push_back(i % 3 == 0 ? "" : i < 750 ? "1 2" : "1 2 3 4 5 6");
+  write(texts);
+  options_.shuffle = false;
+  options_.num_epochs = 1;
+  const Mixture rows = mixture();
+  BatchMaker maker(rows, options_);
+  double steps = 0;
+  while (maker.next()) ++steps;
+  EXPECT_NEAR(estimate_steps_per_epoch(rows, options_), steps, 0.05 * steps);
+}
+
 }  // namespace
 }  // namespace temper::data

@@ -103,6 +103,73 @@ TEST_F(Adapters, AnErrorLeavesTheOldOne) {
   EXPECT_EQ(here(), hashes_of(second->parameters()));
 }
 
+// Of an adapter's folder, whose names and forms are PEFT's: also of an embedding, whose rows it holds as
+// columns, and of stacked experts.
+TEST_F(Adapters, OfAFolderComeAsTheyAreInMemory) {
+  for (const auto& [type, names, parameters] :
+       std::vector<std::tuple<const char*, std::vector<std::string>, std::vector<std::string>>>{
+           {"qwen3", {"q_proj", "embed_tokens"}, {}},
+           {"qwen3_moe", {"q_proj"}, {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}}}) {
+    begin_adapters(type);
+    LoraConfig config;
+    config.rank = 4;
+    config.targets = {.names = names};
+    config.parameters = parameters;
+    const auto adapter = models::new_adapter(*model_, config, 1, "");
+    adapter->parameters().initialize(1, 0.5);
+    const std::string path = files_ / "adapter";
+    remove_all(path);
+    models::save_adapter(*adapter, path, "");
+    const auto folder = checkpoints::ModelFolder::open_adapter(path, table());
+    const NotedFolder noted = note_of(folder, table(), "math");
+    EXPECT_EQ(noted.note.fingerprint, note_of(*adapter, "math").fingerprint);
+    for (const Names form : {Names::kCheckpoint, Names::kPacked}) {
+      shelf_.adapters["math"] = nullptr;
+      EXPECT_EQ(beside([&] {
+                  Sender sender(socket(), table(), {.names = form, .chunk_bytes = 4096});
+                  sender.begin(5, noted.note);
+                  send_folder(sender, folder, noted.table, form);
+                  EXPECT_TRUE(sender.finish().published);
+                }),
+                "")
+          << type;
+      ASSERT_NE(shelf_.adapters.at("math"), nullptr);
+      EXPECT_EQ(differences(hashes_of(adapter->parameters()), here()), std::vector<std::string>());
+    }
+  }
+}
+
+TEST_F(Adapters, AreAlikeWithTheirTargetsRanksAndScales) {
+  begin_adapters();
+  const auto first = made(1);
+  const auto other = [&](const std::function<void(LoraConfig&)>& change) {
+    LoraConfig config;
+    config.rank = 4;
+    config.modules_to_save = {"norm"};
+    change(config);
+    return models::new_adapter(*model_, config, 1, "");
+  };
+  EXPECT_TRUE(is_alike(*first, *other([](LoraConfig&) {})));
+  EXPECT_FALSE(is_alike(*first, *other([](LoraConfig& config) { config.alpha = 4; })));
+  EXPECT_FALSE(is_alike(*first, *other([](LoraConfig& config) { config.rank = 2; })));
+  EXPECT_FALSE(is_alike(*first, *other([](LoraConfig& config) { config.targets = {.names = {"q_proj"}}; })));
+}
+
+TEST_F(Adapters, AnotherProgramsTableIsRefused) {
+  begin_adapters();
+  const auto adapter = made(1);
+  AdapterNote note = note_of(*adapter, "math");
+  note.fingerprint = "0123";
+  expect_has(beside([&] {
+               Sender sender(socket(), table(), {});
+               sender.begin(5, note);
+             }),
+             "adapter 'math' has other names, shapes or dtypes where it comes from (fingerprint 0123, here ");
+  expect_has(beside([&] { Sender(socket(), table(), {}).hashes("math"); }),
+             "adapter 'math' has not come yet");
+  EXPECT_EQ(shelf_.adapters.at("math"), nullptr);
+}
+
 TEST_F(Adapters, AProcessWithoutAShelfTakesNone) {
   begin();
   const auto adapter = made(1);

@@ -136,6 +136,62 @@ TEST_F(Connections, AnAnswerThatIsNotReadHoldsNobodyUp) {
   EXPECT_LT(seconds_now() - before, 5);
 }
 
+// At its end a receiver gives those who read slowly a moment to take their answers, the last of which may be
+// that they are too slow.
+TEST_F(Connections, AReceiverThatEndsLetsAnswersGoOut) {
+  enum class Client { kSleeps, kDies, kReads, kReadsLate };
+  for (const Client client : {Client::kSleeps, Client::kDies, Client::kReads, Client::kReadsLate}) {
+    const bool late = client == Client::kReadsLate, reads = late || client == Client::kReads;
+    begin("qwen3", DType::kF32, late ? 1 : 20);
+    auto slow = std::make_unique<RawSender>(socket(), table());
+    Outbox questions("the receiver");
+    for (int i = 0; i < 2000; ++i) questions.put(Json::Object{{"type", "hashes"}});
+    questions.write(slow->connection().socket());
+    wait_for(late ? 1.5 : 0.3);  // until there is no room for further answers
+    const double before = seconds_now();
+    auto ending = std::async(std::launch::async, [&] { receiver_.reset(); });
+    wait_for(0.2);  // less than it waits for those who read
+    std::vector<Json> answers;
+    std::string end;
+    while (reads && end.empty())
+      end = failure_of([&] { answers.push_back(slow->connection().receive().json); });
+    if (client == Client::kDies) slow.reset();
+    ending.get();
+    EXPECT_LT(seconds_now() - before, 5);
+    if (!reads) continue;
+    ASSERT_GT(answers.size(), 10u);
+    for (size_t i = 0; i + 1 < answers.size(); ++i) EXPECT_NE(answers[i].find("parameters"), nullptr);
+    expect_has(answers.back().at("error").as_string(),
+               late ? "did not take its answer within 1.0 s" : "the receiver has ended");
+    expect_has(end, "closed the connection");
+  }
+}
+
+// A sync ends with the rank that is gone, and the others hear why, however late.
+TEST_F(Connections, ARankOfASyncThatHasEndedHearsWhy) {
+  begin("qwen3", DType::kF32, 0.4);
+  RawSender second(socket(), table(), 1, 2);
+  {
+    RawSender first(socket(), table(), 0, 2);
+    first.begin();
+    second.begin();
+  }
+  expect_has(error_in(second.connection()),
+             "version 1 ended before all of it had come: [weights] the sender closed the connection");
+  expect_old("", "");
+}
+
+TEST_F(Connections, WithoutADescriptorThereIsNoSocket) {
+  if (kSanitizerTakesMemory) GTEST_SKIP() << "a sanitizer needs descriptors for its own checks";
+  begin();
+  const DescriptorLimit limit;
+  const device::Descriptor next(::dup(0));
+  limit.set(static_cast<rlim_t>(next.get()));
+  const std::string error = failure_of([&] { connect_to(socket(), 1); });
+  limit.reset();
+  expect_has(error, "no socket can be had: Too many open files");
+}
+
 TEST_F(Connections, BeyondTheBoundTheOneThatIsIdleLongestIsClosed) {
   begin_with({.deadline_seconds = 20, .most_connections = 8});
   RawSender sending(socket(), table(), 0, 2);

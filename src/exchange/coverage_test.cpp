@@ -44,6 +44,12 @@ TEST(Coverage, IsThatOfSingleElements) {
   EXPECT_GT(refused, 100);
 }
 
+TEST(Coverage, NothingCoversNothing) {
+  Coverage coverage(4);
+  for (int i = 0; i < 2; ++i) coverage.add("w", 3, 0);
+  EXPECT_EQ(coverage.count(), 0);
+}
+
 TEST(Coverage, ColumnsOfManyRowsAreQuick) {
   constexpr int64_t kRows = int64_t{1} << 40;
   Coverage coverage(256);

@@ -29,10 +29,6 @@ std::vector<std::pair<std::string_view, Target>> targets_of(const WeightTable& t
     }
     int64_t row = 0;
     for (const WeightSource& source : spec.sources) {
-      if (spec.shape.ndim() == 0) {
-        targets.emplace_back(source.name, Target{i, spec.shape, 0, {}, false});
-        continue;
-      }
       const int64_t columns = spec.shape.numel() / spec.shape[0];
       targets.emplace_back(source.name, Target{i, checkpoints::shape_in_files(spec, source.rows),
                                                row * columns, order_of(spec, source.rows), false});

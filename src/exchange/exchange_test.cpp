@@ -163,6 +163,130 @@ TEST_F(Exchange, RanksSendWhatTheyOwnAndTheReceiverHasWholeTensors) {
     }
 }
 
+TEST(Fingerprints, DifferencesAreNamedOnEitherSide) {
+  const Hashes sent{{"a", {"float32", "1"}}, {"b", {"float32", "2"}}, {"c", {"bfloat16", "3"}}},
+      received{{"a", {"float32", "1"}}, {"c", {"float32", "3"}}, {"d", {"float32", "4"}}};
+  EXPECT_EQ(differences(sent, received), (std::vector<std::string>{"b: the receiver does not have it",
+                                                                   "c: sent bfloat16 3, received float32 3",
+                                                                   "d: the sender does not have it"}));
+}
+
+// Elements of a tensor may be taken from several places of one that the sender has.
+TEST_F(Exchange, RunsNeedNotFollowOneAnotherWhereTheyComeFrom) {
+  begin();
+  const Tensor half = Tensor::from(std::vector<float>(16, 1)),
+               other = Tensor::from(std::vector<float>(16, 2));
+  EXPECT_EQ(beside([&] {
+              Sender sender(socket(), table(), {});
+              sender.begin(1);
+              std::vector<float> values(32);
+              for (size_t i = 0; i < 32; ++i) values[i] = i < 16 ? 2 : 1;
+              const std::vector<Slice> swapped{{0, 16, 16}, {16, 0, 16}};
+              sender.add("norm.weight", {32}, swapped, Tensor::from(values));
+              const auto loaded = models::load_model(path(), {});
+              for (const WeightSpec& spec : table().specs())
+                if (spec.name != "norm.weight")
+                  sender.add(spec.name, loaded->decoder.parameters().value(spec.name));
+              EXPECT_TRUE(sender.finish().published);
+            }),
+            "");
+  const Tensor norm = store().value("norm.weight");
+  EXPECT_EQ(hash_of(norm.narrow(0, 0, 16)), hash_of(half));
+  EXPECT_EQ(hash_of(norm.narrow(0, 16, 16)), hash_of(other));
+}
+
+// However small they are, a message has a bounded number of pieces.
+TEST_F(Exchange, ManySmallTensorsAreSeveralMessages) {
+  begin();
+  SendResult result;
+  EXPECT_EQ(beside([&] {
+              Sender sender(socket(), table(), {});
+              sender.begin(1);
+              const Tensor one = Tensor::from(std::vector<float>{1});
+              for (int i = 0; i < 4100; ++i) sender.add(fmt::format("extra.{}", i), one);
+              send_folder(sender, *folder_, table(), Names::kPacked);
+              result = sender.finish();
+            }),
+            "");
+  EXPECT_EQ(result.num_unknown, 4100);
+  EXPECT_EQ(result.chunks, 2);
+  EXPECT_EQ(expected(), hashes_of(store()));
+}
+
+// Hashes of a folder are of the dtypes that the receiver has, or else of the files' own.
+TEST_F(Exchange, HashesOfAFolderAreOfTheReceiversDtypes) {
+  begin("qwen3", DType::kBF16);
+  const auto files = models::load_model(path(), {});
+  EXPECT_EQ(hashes_of_folder(*folder_, table(), {}), hashes_of(files->decoder.parameters()));
+  EXPECT_EQ(hashes_of_folder(*folder_, table(), old_),
+            hashes_of(models::load_model(path(), {.dtype = DType::kBF16})->decoder.parameters()));
+}
+
+// Halves of columns of a matrix's last two rows, in half as many bytes as they take here: one row at a time.
+TEST_F(Exchange, ColumnsAreConvertedRowByRow) {
+  begin();
+  const Tensor& head = store().value("embedding.weight");
+  const int64_t rows = head.dim(0), columns = head.dim(1), half = columns / 2;
+  IncomingWeights incoming(store(), Names::kPacked, Loading::kDirect);
+  std::vector<float> values(static_cast<size_t>(columns));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const std::vector<Slice> runs{{(rows - 2) * columns + half, 0, half},
+                                {(rows - 1) * columns + half, half, half}};
+  const Tensor sent = Tensor::from(values).to(DType::kBF16);
+  incoming.take("embedding.weight", {head.shape(), runs}, sent);
+  const Tensor flat = head.reshape({head.numel()});
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(hash_of(flat.narrow(0, runs[i].whole, half)),
+              hash_of(Tensor::from(values).narrow(0, runs[i].own, half)));
+}
+
+TEST_F(Exchange, OnlyNumbersOfKnownNamesAreTaken) {
+  begin();
+  WeightTable seeing = table();
+  seeing.keep("vision.");
+  layers::ParameterStore parameters(seeing, DType::kF32, {});
+  IncomingWeights incoming(parameters, Names::kPacked, Loading::kStaged);
+  const checkpoints::HeldElements two{{2}, {{0, 0, 2}}};
+  const Tensor numbers = Tensor::from(std::vector<float>{1, 2});
+  incoming.take("vision.weight", two, numbers);
+  incoming.take("audio.weight", two, numbers);
+  EXPECT_EQ(incoming.unknown(), std::set<std::string>{"audio.weight"});
+  expect_has(failure_of([&] {
+               incoming.take("norm.weight", {{32}, {{0, 0, 32}}}, Tensor::zeros({32}, DType::kI32));
+             }),
+             "'norm.weight' is int32, expected float32, bfloat16 or float16");
+}
+
+// A sender whose receiver has gone hears so each time.
+TEST_F(Exchange, AGoneReceiverStaysGone) {
+  begin();
+  Sender sender(socket(), table(), {.deadline_seconds = 5});
+  receiver_.reset();
+  for (int i = 0; i < 3; ++i) {
+    const std::string error = failure_of([&] { sender.hashes(); });
+    EXPECT_TRUE(error.find("the receiver has ended") != std::string::npos ||
+                error.find("closed the connection or died") != std::string::npos)
+        << error;
+  }
+}
+
+// What a folder holds in integers means numbers only by its form.
+TEST_F(Exchange, IntegersOfAFolderAreNotSentByItsNames) {
+  begin();
+  const std::string folder = files_ / "integers";
+  make_directories(folder);
+  checkpoints::SafetensorsWriter writer(folder + "/model.safetensors", {{"extra", {2}, DType::kI8}});
+  writer.add(Tensor::zeros({2}, DType::kI8));
+  writer.close();
+  const auto integers = checkpoints::ModelFolder::open(folder);
+  expect_old(beside([&] {
+               Sender sender(socket(), table(), {.names = Names::kCheckpoint});
+               sender.begin(1);
+               send_folder(sender, integers, table(), Names::kCheckpoint);
+             }),
+             "'extra' is I8, which is sent as the numbers it means only with --names packed");
+}
+
 int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   int64_t all = 0, resident = 0;

@@ -9,10 +9,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <random>
+#include <thread>
 
 #include "base/files.h"
+#include "exchange/connection.h"
 #include "tests/support/errors.h"
 #include "tests/support/sanitizers.h"
 
@@ -234,6 +238,36 @@ TEST(Mailbox, AnAnswerGoesOutInParts) {
 TEST(Mailbox, BothEndsAreOfOneUser) {
   Ends ends;
   EXPECT_EQ(error_of([&] { check_same_user(ends.here.get(), "it"); }), "");
+  const device::Descriptor file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  expect_has(error_of([&] { check_same_user(file.get(), "it"); }, ErrorKind::kResources),
+             "the system does not say whose process it is: ");
+}
+
+TEST(Mailbox, AMessageThatIsTooLargeDoesNotGoOut) {
+  Outbox outbox("the receiver");
+  const Json large = Json::Object{{"text", std::string(kLargestMessage, 'a')}};
+  expect_has(error_of([&] { outbox.put(large); }),
+             fmt::format("a message has {} bytes, at most {} are allowed; make the chunks smaller",
+                         kLargestMessage + 12, kLargestMessage));
+  EXPECT_TRUE(outbox.is_empty());
+}
+
+// An answer is waited for, whether it comes in parts or not any more.
+TEST(Mailbox, AConnectionWaitsForAWholeAnswer) {
+  Ends ends;
+  Connection connection(::dup(ends.here.get()), "the receiver", 10);
+  const std::string bytes = framed(R"({"a": 1})");
+  auto writing = std::async(std::launch::async, [&] {
+    for (const size_t cut : {size_t{0}, size_t{3}, size_t{6}}) {
+      ends.write(bytes.substr(cut, cut == 6 ? std::string::npos : 3));
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    }
+    const device::Descriptor closed = std::move(ends.there);
+  });
+  EXPECT_EQ(connection.receive().json.dump(), R"({"a": 1})");
+  expect_has(error_of([&] { connection.receive(); }, ErrorKind::kResources),
+             "the receiver closed the connection or died before it had answered");
+  writing.get();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -67,12 +68,19 @@ inline NpuPool& npu_pool() {
 }
 inline int npu_number = 3;  // the machine's, of the one that this process is shown
 
+inline std::atomic<int> npu_imports = 0;  // that there are now
+
 class NpuImport final : public device::ImportedBlock {
  public:
   explicit NpuImport(const device::SharedBlock& block)
       : bytes_(static_cast<size_t>(block.bytes)),
-        data_(::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, block.chunks.at(0).get(), 0)) {}
-  ~NpuImport() override { ::munmap(data_, bytes_); }
+        data_(::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, block.chunks.at(0).get(), 0)) {
+    ++npu_imports;
+  }
+  ~NpuImport() override {
+    ::munmap(data_, bytes_);
+    --npu_imports;
+  }
   NpuImport(const NpuImport&) = delete;
   NpuImport& operator=(const NpuImport&) = delete;
   void* data() const override { return data_; }

@@ -64,6 +64,47 @@ TEST_F(Npu, ChunksOfEitherMemoryGiveTheBitsOfTheFolder) {
           }
 }
 
+// Whoever has finished its part needs its chunk no longer.
+TEST_F(Npu, RanksSendThroughTheirOwnChunks) {
+  begin_npu("qwen3", DType::kF32);
+  const int64_t before = npu_pool().live();
+  EXPECT_EQ(beside([&] {
+              for (const int rank : {0, 1}) {
+                Sender sender(socket(), table(),
+                              {.chunk_bytes = 4096, .memory = kNpu, .rank = rank, .ranks = 2});
+                sender.begin(1);
+                if (rank == 1) send_folder(sender, *folder_, table(), Names::kPacked);
+                EXPECT_EQ(sender.finish().published, rank == 1);
+              }
+            }),
+            "");
+  EXPECT_EQ(differences(expected(), hashes_of(*answering_)), std::vector<std::string>());
+  EXPECT_EQ(npu_pool().live(), before);
+}
+
+// Between two passes, or where there are none any more.
+TEST_F(Npu, AChunkOfASyncThatEndsIsGivenBack) {
+  for (const bool receiver_ends : {false, true}) {
+    begin_npu("qwen3", DType::kF32);
+    std::unique_ptr<Sender> sender;
+    EXPECT_EQ(beside([&] {
+                sender = std::make_unique<Sender>(socket(), table(),
+                                                  SendOptions{.chunk_bytes = 4096, .memory = kNpu});
+                sender->begin(1);
+              }),
+              "");
+    EXPECT_EQ(npu_imports, 1);
+    if (receiver_ends) {
+      receiver_.reset();
+    } else {
+      sender.reset();
+      for (const double until = seconds_now() + 5; npu_imports > 0 && seconds_now() < until;)
+        receiver_->take_new([end = seconds_now() + 0.1] { return seconds_now() > end; });
+    }
+    EXPECT_EQ(npu_imports, 0);
+  }
+}
+
 // The chunk is the sender's; this process's own is what it converts.
 TEST_F(Npu, ExtraMemoryIsAtMostAChunk) {
   constexpr int64_t kChunk = 1 << 14;

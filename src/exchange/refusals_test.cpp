@@ -1,6 +1,11 @@
 // Everything that may go wrong between a sender and a receiver: the old weights stay.
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include <cstring>
 
 #include "base/clock.h"
 #include "exchange/raw_sender.h"
@@ -8,11 +13,28 @@
 namespace temper::exchange {
 namespace {
 
-TEST_F(Exchange, EveryErrorLeavesTheOldWeights) {
-  const std::string norm = "norm.weight", all = R"({"shape":[32],"runs":[[0,32]]})";
-  using Do = std::function<void(RawSender&)>;
-  const std::vector<std::pair<Do, const char*>> all_errors{
-      {[&](RawSender& s) { s.ask(s.update(norm, all, 32)); }, "'update' came before begin"},
+class Refusals : public Exchange {
+ protected:
+  // What is done, and a part of the error that it is.
+  using Cases = std::vector<std::pair<std::function<void(RawSender&)>, const char*>>;
+  void expect_refused(const Cases& cases) {
+    for (const auto& [what, part] : cases) {
+      begin();
+      const std::string error = beside([&] {
+        RawSender sender(socket(), table());
+        what(sender);
+      });
+      expect_old(error, part);
+      taken_.clear();
+    }
+  }
+
+  const std::string norm_ = "norm.weight", all_ = R"({"shape":[32],"runs":[[0,32]]})";
+};
+
+TEST_F(Refusals, EveryErrorLeavesTheOldWeights) {
+  expect_refused({
+      {[&](RawSender& s) { s.ask(s.update(norm_, all_, 32)); }, "'update' came before begin"},
       {[&](RawSender& s) {
          s.ask(Json::Object{{"type", "finish"}});
        },
@@ -31,31 +53,43 @@ TEST_F(Exchange, EveryErrorLeavesTheOldWeights) {
       {[&](RawSender& s) { s.ask(s.begin_message()); }, "begin came without shared memory"},
       {[&](RawSender& s) {
          s.begin();
-         Json update = s.update(norm, all, 32);
+         Json update = s.update(norm_, all_, 32);
          update.set("hash", "0123");
          s.ask(update);
        },
        "its bytes changed on the way"},
-      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm, R"({"shape":[33],"runs":[[0,32]]})", 32)); },
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm_, R"({"shape":[33],"runs":[[0,32]]})", 32)); },
        "is [33], expected [32]; send the weights of the same model"},
-      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm, R"({"shape":[32],"runs":[[1,32]]})", 32)); },
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm_, R"({"shape":[32],"runs":[[1,32]]})", 32)); },
        "found 32 elements from 1 on"},
-      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm, all, 32, "int32")); },
+  });
+}
+
+TEST_F(Refusals, NumbersAndNamesHaveTheirBounds) {
+  expect_refused({
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm_, all_, 32, "int32")); },
        "is int32, expected float32, bfloat16 or float16"},
-      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm, all, 32, "float32", 4092)); },
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm_, all_, 32, "float3")); },
+       "is float3, expected float32, bfloat16 or float16"},
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm_, all_, 0)); }, "count is 0, expected 1 to 1024"},
+      {[&](RawSender& s) { s.begin(-1); }, "version is -1, expected 0 to 9223372036854775807"},
+      {[&](RawSender& s) { s.begin(1, 0); }, "expected 0 B that cannot shrink"},
+      {[&](RawSender& s) {
+         Json begin = s.begin_message();
+         begin.set("names", "short");
+         SharedMemory chunk(4096);
+         s.ask(begin, chunk.file());
+       },
+       "names are 'short', expected packed or checkpoint"},
+      {[&](RawSender& s) {
+         s.ask(Json::Object{{"type", "hashes"}, {"adapter", "math"}});
+       },
+       "this process takes no adapters"},
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm_, all_, 32, "float32", 4092)); },
        "count is 32, expected 1 to 1"},
-      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm, all, 32, "float32", 2)); },
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm_, all_, 32, "float32", 2)); },
        "between two elements"},
-  };
-  for (const auto& [what, part] : all_errors) {
-    begin();
-    const std::string error = beside([&] {
-      RawSender sender(socket(), table());
-      what(sender);
-    });
-    expect_old(error, part);
-    taken_.clear();
-  }
+  });
 }
 
 TEST_F(Exchange, ATensorOfWhichAPartCameIsNamed) {
@@ -73,6 +107,38 @@ TEST_F(Exchange, ATensorOfWhichAPartCameIsNamed) {
     sender.finish();
   });
   expect_old(error, "1 tensors did not come, or not all of them: 'norm.weight' (12 of 32 elements)");
+}
+
+// Of what files have in parts, or in one, each is named as it was sent.
+TEST_F(Exchange, PartsOfATensorThatDidNotComeAreNamed) {
+  begin("qwen3_moe");
+  const auto loaded = models::load_model(path(), {});
+  std::string left_out, cut;
+  const std::string error = beside([&] {
+    Sender sender(socket(), table(), {.names = Names::kCheckpoint});
+    sender.begin(1);
+    for (const WeightSpec& spec : table().specs()) {
+      if (!spec.stacked.empty() && cut.empty()) {
+        cut = spec.stacked;
+        const Tensor& value = loaded->decoder.parameters().value(spec.name);
+        const std::vector<Slice> all_but_one{{0, 0, value.numel() - 1}};
+        sender.add(spec.stacked, spec.stacked_shape, all_but_one,
+                   value.reshape({value.numel()}).narrow(0, 0, value.numel() - 1));
+        continue;
+      }
+      for (size_t i = 0; i < spec.sources.size(); ++i) {
+        if (i == 1 && left_out.empty())
+          left_out = spec.sources[i].name;
+        else
+          sender.add(spec.sources[i].name, folder_->tensor(spec.sources[i].name));
+      }
+    }
+    sender.finish();
+  });
+  expect_has(error, "2 tensors did not come, or not all of them: ");
+  expect_has(error, fmt::format("'{}'", left_out));
+  expect_has(error, fmt::format("'{}' (1 of ", cut));
+  expect_old(error, "");
 }
 
 // However many chunks have come, of either kind of stream.
@@ -121,6 +187,47 @@ TEST_F(Exchange, MemoryThatIsNotSealedIsRefused) {
   });
   ::close(opened);
   expect_old(error, "is not sealed, expected 4.00 KiB that cannot shrink");
+  // A file on a disk has no seals at all.
+  write_file(files_ / "file", std::string(4096, 'a'));
+  const int file = ::open((files_ / "file").c_str(), O_RDONLY | O_CLOEXEC);
+  taken_.clear();
+  begin();
+  const std::string of_a_file = beside([&] {
+    RawSender sender(socket(), table());
+    sender.ask(sender.begin_message(), file);
+  });
+  ::close(file);
+  expect_old(of_a_file, "is not sealed, expected 4.00 KiB that cannot shrink");
+  expect_has(failure_of([] { SharedMemory(-1); }), "of shared memory cannot be had: Invalid argument");
+}
+
+// What ranks of one sync have to have in common.
+TEST_F(Exchange, RanksOfASyncSendTheSameKindOfThing) {
+  for (const auto& [key, value, expected] : std::vector<std::tuple<std::string, Json, std::string>>{
+           {"names", "checkpoint", "rank 1 sends checkpoint names, ranks before it sent packed ones"},
+           {"adapter", Json::Object{{"name", "math"}},
+            "rank 1 sends 'math', ranks before it sent '' (an adapter's name, or the model)"}}) {
+    begin();
+    const std::string error = beside([&, &key = key, &value = value] {
+      RawSender first(socket(), table(), 0, 2), second(socket(), table(), 1, 2);
+      first.begin();
+      Json begin = second.begin_message();
+      begin.set(key, value);
+      SharedMemory chunk(4096);
+      second.ask(begin, chunk.file());
+    });
+    expect_old(error, expected);
+    taken_.clear();
+  }
+}
+
+TEST_F(Exchange, HelloComesFirstAndChunksHaveRoom) {
+  begin();
+  expect_has(failure_of([&] { Sender(socket(), table(), {.chunk_bytes = 100}); }),
+             "chunks of 100 bytes are too small; expected 4096 or more");
+  Connection connection(connect_to(socket(), 20), "the receiver", 20);
+  connection.send(Json::Object{{"type", "hashes"}});
+  expect_has(connection.receive().json.at("error").as_string(), "'hashes' came before hello");
 }
 
 TEST_F(Exchange, ALostOrHungSenderLeavesTheOldWeights) {
@@ -191,10 +298,44 @@ TEST_F(Exchange, OnlyOneListensAndOnlyAtASocket) {
   write_file(files_ / "file", "");
   expect_has(failure_of([&] { Receiver(files_ / "file", store()); }), "is there and no socket");
   expect_has(failure_of([&] { Receiver(std::string(200, 'a'), store()); }), "choose a shorter one");
+  expect_has(failure_of([&] { Receiver("", store()); }), "has 1 to 107 bytes, this one has 0");
+  expect_has(failure_of([&] { Receiver(files_ / "absent/socket", store()); }),
+             "cannot be listened at: No such file or directory");
   receiver_.reset();
   EXPECT_FALSE(exists(socket()));
   const auto narrow = tiny_model({.base_dtype = primitives::FrozenFormat::kFloat8});
   expect_has(failure_of([&] { Receiver(socket(), narrow->decoder.parameters()); }), "kept in 8 or 4 bits");
+  layers::ParameterStore part(table(), DType::kF32, {}, {}, Mesh{.tensor = 2}, 0);
+  expect_has(failure_of([&] { Receiver(socket(), part); }), "this process holds a part of the model");
+}
+
+// A socket at `path` that nobody takes connections from; `queue` of them wait.
+device::Descriptor deaf_socket(const std::string& path, int queue) {
+  device::Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(::listen(socket.get(), queue), 0);
+  return socket;
+}
+
+TEST_F(Exchange, ASocketOfAProcessThatDiedGivesWayAndABusyOneDoesNot) {
+  begin();
+  receiver_.reset();
+  { const device::Descriptor died = deaf_socket(socket(), 1); }
+  ASSERT_TRUE(exists(socket()));
+  receiver_ = std::make_unique<Receiver>(socket(), store());
+  expect_next_sync(1);
+  receiver_.reset();
+  const device::Descriptor busy = deaf_socket(socket(), 0);
+  std::vector<device::Descriptor> waiting;
+  const std::string error = failure_of([&] {
+    for (int i = 0; i < 4; ++i) waiting.emplace_back(connect_to(socket(), 0.2));
+  });
+  EXPECT_EQ(error, fmt::format("[{}] who listens there took no connection within 0.2 s", socket()));
+  EXPECT_FALSE(waiting.empty());
+  expect_has(failure_of([&] { Receiver(socket(), store()); }), "another process listens there");
 }
 
 }  // namespace

@@ -196,6 +196,8 @@ TEST_F(RoundedExchange, BothSidesRoundAlikeOrNothingIsSent) {
              "layers.0.attention.output.input_quantizer rounds otherwise: the sender has int8 by tensor, "
              "calibrated, the receiver fp8 by tensor, calibrated; give --quantize the configuration");
   expect_has(greet({"FP8_PER_CHANNEL_PER_TOKEN"}), "the sender has fp8 by token, found in each pass");
+  expect_has(greet({"", {{"layers.*.attention.*", {}, layers::QuantizerKind{"mxfp8"}}}}),
+             "the sender has mxfp8 by ");
   QuantizeOptions some{"FP8_DEFAULT"};
   some.rules = {{"layers.1.mlp.down", {}, quantizers::QuantizerKind{}}};
   expect_has(greet(some),
@@ -207,6 +209,36 @@ TEST_F(RoundedExchange, BothSidesRoundAlikeOrNothingIsSent) {
       "the sender rounds values that pass (8 quantizers, layers.0.attention.output.input_quantizer: fp8 by "
       "tensor, calibrated), the receiver does not; start it with --quantize RUN.yaml");
   EXPECT_EQ(greet({"INT8_WEIGHT_ONLY"}), "");
+}
+
+TEST(Rounding, TheFirstThatDiffersIsNamed) {
+  const Rounding two{{"a", "fp8"}, {"b", "int8"}};
+  for (const auto& [sent, own, expected] : std::vector<std::tuple<Rounding, Rounding, std::string>>{
+           {two, two, ""},
+           {two, {{"a", "fp8"}}, "b rounds otherwise: the sender has int8, the receiver none;"},
+           {{{"a", "fp8"}}, two, "b rounds otherwise: the sender has none, the receiver int8;"},
+           {{{"a", "fp8"}, {"b", "fp8"}}, two, "b rounds otherwise: the sender has fp8, the receiver int8;"},
+           {two, {}, "the sender rounds values that pass (2 quantizers, a: fp8), the receiver does not;"}}) {
+    const std::string found = failure_of([&, &sent = sent, &own = own] { check_same(sent, own); });
+    EXPECT_TRUE(expected.empty() ? found.empty() : found.starts_with("[weights] " + expected)) << found;
+  }
+}
+
+TEST(Rounding, ScalesAreNumbersThatACalibrationFinds) {
+  for (const auto& [name, value, good] :
+       std::vector<std::tuple<std::string, float, bool>>{{"w._amax", 0, true},
+                                                         {"w._amax", -1, false},
+                                                         {"w._amax", INFINITY, false},
+                                                         {"w._low", -1, true},
+                                                         {"w._low", NAN, false},
+                                                         {"w._pre_quant_scale", 2, true},
+                                                         {"w._pre_quant_scale", 0, false}}) {
+    const std::string found = failure_of([&, &name = name, value = value] {
+      check_scales(name, Tensor::from(std::vector<float>{1, value}));
+    });
+    EXPECT_EQ(found,
+              good ? "" : fmt::format("[weights] '{}' has {}, which no calibration finds", name, value));
+  }
 }
 
 }  // namespace

@@ -93,9 +93,7 @@ void Sender::add(const std::string& name, const Shape& whole, std::span<const Sl
     const int64_t at = filled_;
     std::vector<Slice> held;
     Slice together{filled_, runs[next].own + taken, 0};  // elements in a row, which are put at once
-    const auto put = [&] {
-      if (together.count > 0) chunk_->put(together.whole, here, together.own, together.count);
-    };
+    const auto put = [&] { chunk_->put(together.whole, here, together.own, together.count); };
     while (next < runs.size() && room > 0) {
       const Slice& run = runs[next];
       const int64_t count = std::min(room, run.count - taken), own = run.own + taken;

@@ -28,7 +28,6 @@ void send_folder(Sender& sender, const checkpoints::ModelFolder& folder, const W
   if (names == Names::kCheckpoint) return send_as_it_is(sender, folder, table);
   checkpoints::load_rows(
       folder, table, Layout(table), [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
-        if (rows.ndim() == 0) return sender.add(spec.name, rows);
         const std::vector<Slice> run{{first * (spec.shape.numel() / spec.shape[0]), 0, rows.numel()}};
         sender.add(spec.name, spec.shape, run,
                    rows.contiguous(MemoryTag::kWorkspace).reshape({rows.numel()}));
@@ -65,7 +64,7 @@ std::map<std::string, ParameterHash> hashes_of_folder(const checkpoints::ModelFo
           value = Tensor::empty(spec.shape, dtype.value_or(rows.dtype()), MemoryTag::kWorkspace);
           current = &spec;
         }
-        (rows.ndim() == 0 ? value : value.narrow(0, first, rows.dim(0))).copy_from(rows);
+        value.narrow(0, first, rows.dim(0)).copy_from(rows);
       });
   done();
   return hashes;

@@ -1,7 +1,6 @@
 #include "data/opening_turn.h"
 
 #include <algorithm>
-#include <exception>
 #include <optional>
 
 #include "base/error.h"
@@ -45,18 +44,15 @@ ChatRenderer with_opening_turns(ChatRenderer render) {
   return [render = std::move(render)](const Json& messages, bool add_generation_prompt, const Json& extra) {
     const Json::Array& given = messages.as_array();
     if (!add_generation_prompt || has_user(given)) return render(messages, add_generation_prompt, extra);
-    std::exception_ptr refusal;
     try {
       if (!given.empty()) return render(messages, true, extra);
-    } catch (const Error&) {
-      refusal = std::current_exception();
+    } catch (const Error&) {  // it says so below where nothing else helps
     }
     try {
       if (std::optional<std::string> text = opening(given, extra, render))
         return RenderedChat{std::move(*text), {}};
     } catch (const Error&) {  // the template writes no such conversation
     }
-    if (refusal) std::rethrow_exception(refusal);
     return render(messages, true, extra);
   };
 }

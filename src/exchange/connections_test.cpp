@@ -181,15 +181,26 @@ TEST_F(Connections, ARankOfASyncThatHasEndedHearsWhy) {
   expect_old("", "");
 }
 
-TEST_F(Connections, WithoutADescriptorThereIsNoSocket) {
+TEST_F(Connections, WithoutDescriptorsNothingBegins) {
   if (kSanitizerTakesMemory) GTEST_SKIP() << "a sanitizer needs descriptors for its own checks";
   begin();
   const DescriptorLimit limit;
-  const device::Descriptor next(::dup(0));
-  limit.set(static_cast<rlim_t>(next.get()));
-  const std::string error = failure_of([&] { connect_to(socket(), 1); });
-  limit.reset();
-  expect_has(error, "no socket can be had: Too many open files");
+  const auto failure_with = [&](rlim_t descriptors, const std::function<void()>& act) {
+    const int next = ::dup(0);
+    ::close(next);
+    limit.set(static_cast<rlim_t>(next) + descriptors);
+    const std::string error = failure_of(act);
+    limit.reset();
+    return error;
+  };
+  expect_has(failure_with(0, [&] { connect_to(socket(), 1); }), "no socket can be had: Too many open files");
+  expect_has(failure_with(0, [] { SharedMemory(4096); }),
+             "4.00 KiB of shared memory cannot be had: Too many open files");
+  const std::string other = files_ / "other.sock";
+  expect_has(failure_with(1, [&] { Receiver(other, store()); }),
+             "no descriptor can be had for the thread that takes weights");
+  EXPECT_FALSE(exists(other));
+  expect_next_sync(1);
 }
 
 TEST_F(Connections, BeyondTheBoundTheOneThatIsIdleLongestIsClosed) {

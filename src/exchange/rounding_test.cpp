@@ -196,7 +196,7 @@ TEST_F(RoundedExchange, BothSidesRoundAlikeOrNothingIsSent) {
              "layers.0.attention.output.input_quantizer rounds otherwise: the sender has int8 by tensor, "
              "calibrated, the receiver fp8 by tensor, calibrated; give --quantize the configuration");
   expect_has(greet({"FP8_PER_CHANNEL_PER_TOKEN"}), "the sender has fp8 by token, found in each pass");
-  expect_has(greet({"", {{"layers.*.attention.*", {}, layers::QuantizerKind{"mxfp8"}}}}),
+  expect_has(greet({"", {{"layers.*.attention.*", {}, quantizers::QuantizerKind{"mxfp8"}}}}),
              "the sender has mxfp8 by ");
   QuantizeOptions some{"FP8_DEFAULT"};
   some.rules = {{"layers.1.mlp.down", {}, quantizers::QuantizerKind{}}};

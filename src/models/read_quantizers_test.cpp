@@ -82,8 +82,8 @@ void expect_what_was_trained(const Case& each, ExportForm form) {
   }
 }
 
-// Integers lie one rounding apart (docs/quantized_folders.md), and so do numbers of rows, whose scales are stored;
-// a factor of a column is multiplied into the weight.
+// Integers lie one rounding apart (docs/quantized_folders.md), and so do numbers of rows, whose scales are
+// stored; a factor of a column is multiplied into the weight.
 TEST(ReadQuantizers, FoldersOfModeloptComputeWhatWasTrained) {
   const QuantizerKind fp8{"fp8"};
   for (const Case& each :

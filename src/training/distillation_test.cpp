@@ -282,8 +282,8 @@ TEST(Distill, ComesCloserToTheTeacher) {
 TEST(Distill, AQuantizedModelLearnsFromItsOwnWeights) {
   TinyModel tiny = student_of();
   const auto plain = tiny_model(tiny);
-  tiny.quantize.rules = {{"layers.*", QuantizerKind{"int4", Sharing::kBlock, 16},
-                          QuantizerKind{"fp8", Sharing::kTensor, 0, true}}};
+  tiny.quantize.rules = {
+      {"layers.*", QuantizerKind{"int4", Sharing::kBlock, 16}, QuantizerKind{"fp8", Sharing::kRow, 0, true}}};
   const auto quantized = tiny_model(tiny);
   const Distill apart(quantized->decoder, plain->decoder, {}, 0),
       shared(quantized->decoder, quantized->decoder, {}, 0);

@@ -3,7 +3,7 @@
 
 #include "collectives/group.h"
 #include "device/facts.h"
-#include "recipes/mesh.h"
+#include "recipes/plans/mesh.h"
 
 // Benchmarks that mpirun starts on several ranks.
 namespace temper {

@@ -6,8 +6,8 @@
 
 #include "base/json.h"
 #include "base/random.h"
-#include "recipes/data_sets.h"
-#include "recipes/run_setup.h"
+#include "recipes/setup/data_sets.h"
+#include "recipes/setup/run_setup.h"
 
 // What a training benchmark learns from, step after step.
 namespace temper {

@@ -11,8 +11,8 @@
 #include "cli/program.h"
 #include "cli/run_arguments.h"
 #include "data/inspect.h"
-#include "recipes/adapter_config.h"
-#include "recipes/recipe.h"
+#include "recipes/keys/adapter_config.h"
+#include "recipes/setup/recipe_inputs.h"
 
 namespace temper::cli {
 namespace {

@@ -11,9 +11,9 @@
 #include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
-#include "recipes/evaluation.h"
-#include "recipes/recipe.h"
-#include "recipes/run_files.h"
+#include "recipes/keys/recipe.h"
+#include "recipes/loop/evaluation.h"
+#include "recipes/parts/run_files.h"
 
 namespace temper::cli {
 namespace {

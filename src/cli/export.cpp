@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/program.h"
-#include "recipes/export_run.h"
+#include "recipes/commands/export_run.h"
 
 namespace temper::cli {
 namespace {

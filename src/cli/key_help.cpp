@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "config/print.h"
-#include "recipes/run_config.h"
+#include "recipes/keys/run_config.h"
 
 namespace temper::cli {
 

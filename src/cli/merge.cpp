@@ -11,7 +11,7 @@
 #include "checkpoints/quantized_form.h"
 #include "cli/program.h"
 #include "models/adapter.h"
-#include "recipes/run_files.h"
+#include "recipes/parts/run_files.h"
 
 namespace temper::cli {
 namespace {

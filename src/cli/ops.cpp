@@ -12,7 +12,8 @@
 #include "models/model.h"
 #include "ops/measure.h"
 #include "ops/report.h"
-#include "recipes/run_kernels.h"
+#include "recipes/plans/run_kernels.h"
+#include "recipes/setup/bound_kernels.h"
 
 namespace temper::cli {
 namespace {

@@ -7,10 +7,10 @@
 #include "cli/ranks.h"
 #include "cli/run_arguments.h"
 #include "config/print.h"
-#include "recipes/calibrate_run.h"
-#include "recipes/mesh.h"
-#include "recipes/quantizer_report.h"
-#include "recipes/training_loop.h"
+#include "recipes/commands/calibrate_run.h"
+#include "recipes/loop/training_loop.h"
+#include "recipes/plans/mesh.h"
+#include "recipes/plans/quantizer_report.h"
 
 namespace temper::cli {
 namespace {

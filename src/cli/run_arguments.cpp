@@ -6,7 +6,7 @@
 #include "base/files.h"
 #include "config/load.h"
 #include "formats/endings.h"
-#include "recipes/model_defaults.h"
+#include "recipes/keys/model_defaults.h"
 
 namespace temper::cli {
 namespace {

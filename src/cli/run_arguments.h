@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "recipes/run_config.h"
+#include "recipes/keys/run_config.h"
 
 namespace temper::cli {
 

@@ -5,8 +5,8 @@
 #include "cli/program.h"
 #include "cli/ranks.h"
 #include "config/print.h"
-#include "recipes/mesh.h"
-#include "recipes/training_loop.h"
+#include "recipes/loop/training_loop.h"
+#include "recipes/plans/mesh.h"
 
 namespace temper::cli {
 namespace {

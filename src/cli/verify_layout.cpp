@@ -7,7 +7,7 @@
 #include "cli/program.h"
 #include "cli/run_arguments.h"
 #include "config/scalars.h"
-#include "recipes/verify_layout.h"
+#include "recipes/commands/verify_layout.h"
 
 namespace temper::cli {
 namespace {

@@ -2,8 +2,8 @@
 #include "base/log.h"
 #include "recipes/distill/distill_keys.h"
 #include "recipes/distill/stored_logits.h"
-#include "recipes/recipe.h"
-#include "recipes/second_model.h"
+#include "recipes/parts/second_model.h"
+#include "recipes/setup/recipe_inputs.h"
 #include "training/distillation.h"
 
 namespace temper::recipes {

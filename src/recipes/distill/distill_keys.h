@@ -3,7 +3,7 @@
 
 #include "config/schema.h"
 #include "losses/distillation.h"
-#include "recipes/run_config.h"
+#include "recipes/keys/run_config.h"
 
 namespace temper::recipes {
 

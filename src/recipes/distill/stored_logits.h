@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "checkpoints/safetensors.h"
-#include "recipes/recipe.h"
+#include "recipes/setup/recipe_inputs.h"
 #include "training/target_logits.h"
 
 namespace temper::recipes {

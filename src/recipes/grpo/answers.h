@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "recipes/grpo/prompts.h"
 #include "recipes/grpo/sampled_answer.h"
-#include "recipes/recipe.h"
+#include "recipes/setup/recipe_inputs.h"
 #include "rewards/reward_sum.h"
 #include "rollout/engine_of_ranks.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "recipes/grpo/grpo_keys.h"
-#include "recipes/second_model.h"
+#include "recipes/parts/second_model.h"
 
 namespace temper::recipes {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "losses/value_advantages.h"
-#include "recipes/critic_wish.h"
-#include "recipes/run_config.h"
+#include "recipes/keys/critic_wish.h"
+#include "recipes/keys/run_config.h"
 
 namespace temper::recipes {
 

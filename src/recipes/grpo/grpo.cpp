@@ -2,8 +2,8 @@
 #include "recipes/grpo/grpo_batches.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "recipes/grpo/trial.h"
-#include "recipes/recipe.h"
-#include "recipes/rollout_memory.h"
+#include "recipes/parts/rollout_memory.h"
+#include "recipes/setup/recipe_inputs.h"
 #include "rollout/batch_invariant.h"
 #include "training/policy.h"
 

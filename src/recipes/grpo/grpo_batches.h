@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "recipes/critic.h"
 #include "recipes/grpo/advantages.h"
 #include "recipes/grpo/answers.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "recipes/grpo/journal.h"
 #include "recipes/grpo/rollout_sums.h"
 #include "recipes/grpo/sample_rows.h"
-#include "recipes/rollout_model.h"
+#include "recipes/parts/critic.h"
+#include "recipes/setup/rollout_model.h"
 #include "training/rollout_turn.h"
 
 namespace temper::recipes {

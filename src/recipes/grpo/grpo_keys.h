@@ -5,8 +5,8 @@
 
 #include "losses/policy_presets.h"
 #include "recipes/grpo/critic_keys.h"
-#include "recipes/rollout_memory.h"
-#include "recipes/run_config.h"
+#include "recipes/keys/run_config.h"
+#include "recipes/parts/rollout_memory.h"
 #include "rewards/reward_config.h"
 #include "training/rollout_turn.h"
 

@@ -5,7 +5,7 @@
 
 #include "data/mixture.h"
 #include "data/order.h"
-#include "recipes/run_config.h"
+#include "recipes/keys/run_config.h"
 
 namespace temper::recipes {
 

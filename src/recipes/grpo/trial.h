@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "recipes/recipe.h"
+#include "recipes/setup/recipe_inputs.h"
 
 // What a dry run of recipe grpo tries (Recipe::read_rows and what follows it).
 namespace temper::recipes {

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "recipes/preference/preference_keys.h"
 #include "recipes/preference/reference.h"
-#include "recipes/recipe.h"
+#include "recipes/setup/recipe_inputs.h"
 
 namespace temper::recipes {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "config/schema.h"
-#include "recipes/run_config.h"
+#include "recipes/keys/run_config.h"
 #include "training/preference.h"
 
 namespace temper::recipes {

@@ -2,9 +2,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "recipes/parts/second_model.h"
 #include "recipes/preference/preference_keys.h"
 #include "recipes/preference/stored_reference.h"
-#include "recipes/second_model.h"
 
 namespace temper::recipes {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-#include "recipes/recipe.h"
+#include "recipes/setup/recipe_inputs.h"
 #include "training/reference.h"
 
 // What preference learning compares a learner with.

@@ -3,7 +3,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "recipes/recipe.h"
+#include "recipes/setup/recipe_inputs.h"
 #include "training/reference.h"
 
 namespace temper::recipes {

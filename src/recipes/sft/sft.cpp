@@ -1,4 +1,4 @@
-#include "recipes/recipe.h"
+#include "recipes/keys/recipe.h"
 
 namespace temper::recipes {
 

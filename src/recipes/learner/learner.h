@@ -1,0 +1,226 @@
+#pragma once
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoints/owned_tensors.h"
+#include "checkpoints/shared_state.h"
+#include "collectives/kept_errors.h"
+#include "recipes/keys/recipe.h"
+#include "recipes/parts/batch_source.h"
+#include "recipes/parts/loss_watch.h"
+#include "recipes/parts/router_report.h"
+#include "recipes/parts/run_curves.h"
+#include "recipes/plans/rehearsal.h"
+#include "recipes/setup/exact_match.h"
+#include "recipes/setup/recipe_inputs.h"
+#include "reports/metrics.h"
+#include "reports/tensorboard.h"
+#include "training/adapter_trainer.h"
+
+namespace temper::recipes {
+
+// One thing that a run trains, the whole model or one of its adapters, with a configuration, data, an
+// optimizer, checkpoints and an output folder of its own.
+class Learner {
+ public:
+  // `config`: the run of this learner as if it were alone (run_of_adapter). `setup` must outlive it.
+  Learner(const RunSetup& setup, RunConfig config);
+
+  std::string name() const { return is_adapter() ? config_.adapters.front().name : std::string(); }
+  bool is_adapter() const { return !config_.adapters.empty(); }
+  const RunConfig& config() const { return config_; }
+  const RunFiles& files() const { return files_; }
+  const layers::Adapter* adapter() const { return adapter_.get(); }  // null: the model is trained
+  const layers::ParameterStore& trained() const {
+    return adapter_ ? adapter_->parameters() : setup_->model->decoder.parameters();
+  }
+  const DataSets& data() const { return data_; }
+  const std::vector<data::PackedRow>& rows() const { return batch_.rows; }  // of read_batch()
+  int64_t step() const { return state_.step; }
+  int64_t total_steps() const;
+  bool is_done() const { return stopped_ || state_.step >= total_steps(); }
+  bool has_states() const;
+  // Bytes; `between`: with the checkpoints before the last one.
+  int64_t plan_disk(bool between = true) const;
+  int64_t state_bytes() const;  // of one checkpoint
+  // A few rows, for plans; none where they cannot be read, which is reported when training reads them.
+  Sample sample() const;
+
+  // In this order: the folder, what is trained, data and checkpoint; then a first accuracy where it is asked
+  // for.
+  void open_folder(const std::string& resolved_yaml) const;
+  void keep_config(const std::string& resolved_yaml) const;  // in the folder, once the run has begun
+  void build();                                              // the adapter, objective, optimizer and trainer
+  void start();
+
+  // Reads the rows of the next step. An Error leaves the learner as it was before.
+  void read_batch();
+  void put_back_batch();  // that was read, and is not learnt from before the next checkpoint
+  // Whether this update leaves the learner's own weights as they are, because its critic warms up; and that
+  // update.
+  bool is_held() const { return state_.step < held_updates_; }
+  training::PendingStep begin_held() const { return {batch_.rows, 1, data_ranks()}; }
+  training::PendingStep begin_alone();        // of the whole model
+  training::AdapterShare share() const;       // of an adapter
+  void begun(training::PendingStep pending);  // the step of these rows
+
+  // Waits for the step that was begun and writes its metrics; nothing when there is none.
+  struct Report {
+    training::StepResult result;
+    int64_t step = 0, total_steps = 0;
+    double lr = 0, data_wait = 0;
+    double epoch = 0;                           // passes over the data so far
+    double seconds = 0, train_seconds = 0;      // since the step before, and of all steps
+    std::optional<double> update_seconds = {};  // without rollouts, where there are any
+    Json::Object values = {};                   // of its rows
+    reports::TensorBoardWriter::Scalars scalars = {};
+  };
+  std::optional<Report> report(double peak_flops);
+
+  // What is not done by the time of the next checkpoint is done when the run resumes.
+  void owe_evaluation() { owes_evaluation_ = true; }
+  bool owes_evaluation() const { return owes_evaluation_; }
+  void evaluate();
+  void check_replicas() const;  // what ranks hold alike (recipes/replicas.h)
+  bool is_unsaved() const { return asked_step_ != state_.step; }
+  int64_t saved_step() const { return saved_step_; }
+  // A checkpoint, in three parts (Saver). What is to be written, unless this step was asked for already;
+  // `copy`: as it is now, whatever training changes afterwards.
+  void prepare_save(bool again, bool copy);
+  // This rank's files, aside; by any thread. Nothing is thrown: an error waits for commit_save(). No file is
+  // begun any more when it is given up.
+  void write_save(const std::atomic<bool>& given_up) noexcept;
+  void commit_save();  // syncs the numbers, and gives it its name; all ranks call it
+  void prune() const;  // rank 0 removes old checkpoints
+  void finish();       // the result, metrics and summary
+  // Ends training here, for the summary's reason. By data: what was learnt is worth saving, and training can
+  // resume with corrected rows. Otherwise the last step diverged, and what is in memory is worth nothing.
+  void stop(const std::string& reason, bool by_data);
+  const std::string& stop_reason() const { return stop_reason_; }
+
+  struct Check {
+    data::Batch batch;
+    RowsRead read;        // as the run will read them
+    int64_t step = 0;     // that the folder's run has reached
+    std::string trained;  // "adapter: 42 modules, 0.3 M parameters"
+  };
+  // Of --dry-run: looks at the folder, reads the rows, and makes the adapter's plan.
+  Check check() const;
+  std::string try_rewards() const;                      // empty: there are none
+  std::optional<RolloutTime> time_of_rollouts() const;  // behind build_to_measure(); nothing: there are none
+  // What build() does, to measure updates: stores nothing in the folder (Recipe::measured).
+  void build_to_measure();
+  void take_rows(std::vector<data::PackedRow> rows) { batch_.rows = std::move(rows); }  // of the next step
+  void check_rows() const;  // an Error when the objective cannot judge these
+
+ private:
+  // What a resumed run continues with, besides tensors and the data's position.
+  struct State {
+    int64_t step = 0;
+    int64_t tokens = 0;
+    double train_seconds = 0;
+    std::string started;  // the date
+    double accuracy_before = -1;
+    double best_loss = -1;
+    int64_t best_step = -1;
+    double last_loss = 0;
+  };
+  // The step that the device computes while the next one is prepared.
+  struct Begun {
+    training::PendingStep pending;
+    int64_t step = 0;
+    double lr = 0, data_wait = 0;  // seconds that the data were not ready
+    double epoch = 0;
+    Json::Object values = {};  // of its rows (BatchSource)
+    reports::TensorBoardWriter::Scalars scalars = {};
+  };
+
+  // A checkpoint that has no name yet.
+  struct Save {
+    int64_t step = 0;
+    checkpoints::SharedState files;
+    checkpoints::OwnedTensors tensors, quantizers, critic;  // of this rank
+    Json state;                                             // of rank 0
+    int64_t best_step = -1;                                 // that stays on disk besides
+  };
+
+  collectives::Group& ranks() const { return setup_->ranks; }
+  // With other rows of an update each.
+  collectives::Group& data_ranks() const { return setup_->groups->data(); }
+  // Rank 0 reads the data and writes the files; the others compute with it.
+  bool is_root() const { return ranks().rank() == 0; }
+  void read_eval_rows();
+  // Of the rows that rank 0 reads this rank's.
+  std::vector<data::PackedRow> shared_rows(std::string_view name,
+                                           const std::function<std::vector<data::PackedRow>()>& read) const;
+  void check_update_size() const;
+  void read_rows(Check& check) const;
+  void check_folder() const;  // whether this run may continue in it
+  bool restore();
+  Json state_to_save() const;
+  void check_origin(const Json& state) const;
+  void tell_program(const Json& state) const;  // that saved it, where it is another one
+  double lr() const;
+  void warn_of_lengths() const;  // keys of steps and epochs that have no effect
+  void warn_of_warmup() const;
+  void warn_of_jump(const Json& state) const;
+  void build_with(Recipe::MakeObjective make_objective);  // null: none
+  void make_adapter();
+  void make_trainer();
+  void write_metrics(const collectives::Root& root, const Report& report, double peak_flops);
+  // Numbers of now, while the other ranks go on.
+  void note(const Json::Object& values, const reports::TensorBoardWriter::Scalars& scalars);
+  void keep_if_best(double loss, const std::string& what);  // what was evaluated
+  void ask(const char* when, double& accuracy);
+  // `whole`: gives a trained parameter by its place, where ranks hold parts (checkpoints/placed_tensors.h).
+  using Whole = std::function<Tensor(size_t)>;
+  void write_result(const collectives::Root& root, const Whole& whole);
+  void save_critic();
+  void save_result(const std::string& folder, const Whole& whole) const;
+  // Rank 0 runs it with such a function, beside the others.
+  void with_whole(const std::function<void(const collectives::Root&, const Whole&)>& use) const;
+  void log(const std::string& message) const;
+  void say_where_the_best_is() const;
+  Json summary(const RunCurves& curves) const;
+
+  const RunSetup* setup_;
+  RunConfig config_;
+  RunFiles files_;
+  DataSets data_;
+  std::unique_ptr<layers::Adapter> adapter_;
+  std::shared_ptr<const training::Objective> objective_;
+  std::unique_ptr<optimizers::AdamW> optimizer_;
+  std::unique_ptr<training::Trainer> trainer_;  // of the whole model
+  int64_t held_updates_ = 0;                    // at the beginning
+  double balance_factor_ = 0;                   // of the load balancing loss
+  IdleExperts idle_experts_;
+  LossWatch loss_watch_;
+  State state_;
+  int64_t asked_step_ = 0, saved_step_ = 0;  // of the last checkpoint that is written or was; that was
+  int64_t kept_step_ = -1;                   // besides the newest
+  checkpoints::StagedOwner owner_of_states_;
+  std::optional<Save> prepared_;
+  bool stopped_ = false, diverged_ = false;
+  bool was_finished_ = false;  // before this process
+  bool owes_evaluation_ = false;
+  std::string stop_reason_;
+  double accuracy_after_ = -1;
+  data::Batch batch_;
+  Json read_at_;                    // with an objective: the data's state before the batch that was read last
+  std::optional<Json> refused_at_;  // the same of a batch that is not learnt from
+  double data_wait_ = 0, last_report_ = 0;
+  double last_rollouts_ = 0;  // Phases::rollout_seconds at the last report
+  std::optional<Begun> begun_;
+  std::vector<data::PackedRow> eval_rows_;
+  std::vector<Answer> answers_;
+  mutable std::optional<int64_t> estimated_steps_;
+  std::optional<int32_t> ending_;  // of what is taught, that generation does not stop at (taught_ending.h)
+  std::unique_ptr<BatchSource> batches_;
+  collectives::OfRoot<reports::MetricsWriter> metrics_;
+  collectives::OfRoot<reports::TensorBoardWriter> events_;
+};
+
+}  // namespace temper::recipes

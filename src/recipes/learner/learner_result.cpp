@@ -1,0 +1,136 @@
+// What a learner leaves at the end: the model or adapter, a summary, a curve, what is said.
+#include <algorithm>
+#include <cmath>
+
+#include "base/build.h"
+#include "base/date.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoints/placed_tensors.h"
+#include "checkpoints/stop_tokens.h"
+#include "collectives/at_root.h"
+#include "models/adapter.h"
+#include "recipes/learner/learner.h"
+#include "recipes/parts/critic.h"
+
+namespace temper::recipes {
+
+void Learner::save_result(const std::string& folder, const Whole& whole) const {
+  if (adapter_)
+    models::save_adapter(*adapter_, folder, config_.model.path, whole);
+  else
+    models::save_model(*setup_->model, folder, config_.model.path, whole);
+  if (ending_) {
+    std::vector<int32_t> stops = setup_->text.generation.stop_ids;
+    stops.push_back(*ending_);
+    checkpoints::add_stop_tokens(folder, stops);
+  }
+  // What was learnt is of use with the template it was learnt with, and no other for rows with tools.
+  if (config_.data.chat_template.empty()) return;
+  write_file(join_path(folder, "chat_template.jinja"), setup_->text.chat->text);
+  const std::string tool_use = join_path(folder, templates::kToolUseFile);
+  if (!exists(tool_use)) return;
+  remove_all(tool_use);
+  log_info(
+      fmt::format("[{}] the model's chat template for tools is left out, as all rows took that of "
+                  "data.chat_template",
+                  folder));
+}
+
+void Learner::with_whole(const std::function<void(const collectives::Root&, const Whole&)>& use) const {
+  checkpoints::with_whole(ranks(), trained().placed(), use);
+}
+
+void Learner::finish() {
+  batches_->end();
+  if (stop_reason_.empty() && config_.eval.exact_match > 0) ask("after", accuracy_after_);
+  with_whole([&](const collectives::Root& root, const Whole& whole) { write_result(root, whole); });
+  if (!diverged_) save_critic();
+}
+
+void Learner::save_critic() {
+  const Critic* const critic = batches_->critic();
+  if (critic == nullptr) return;
+  const std::string base = recipe_of(config_).critic(config_)->folder;
+  checkpoints::with_whole(ranks(), critic->trained().placed(),
+                          [&](const collectives::Root&, const Whole& whole) {
+                            if (critic->adapter() != nullptr)
+                              models::save_adapter(*critic->adapter(), files_.critic(), base, whole);
+                            else
+                              models::save_model(critic->model(), files_.critic(), base, whole);
+                          });
+}
+
+void Learner::write_result(const collectives::Root& root, const Whole& whole) {
+  const std::string result = is_adapter() ? files_.adapter() : files_.model();
+  if (!diverged_) save_result(result, whole);
+  if (was_finished_) prune();  // where the process that finished was killed before it did
+  metrics_.get(root).close();
+  events_.get(root).close();
+  const RunCurves curves(files_.metrics());
+  curves.draw(files_.curve(), file_name(files_.folder));
+  write_file(files_.summary(), summary(curves).dump(2) + "\n");
+  for (size_t i = 0; i < std::min<size_t>(answers_.size(), 3); ++i)
+    log(fmt::format("  question: {}\n  answer:   {}{}", answers_[i].question, answers_[i].found,
+                    answers_[i].correct() ? "" : fmt::format("   (expected {})", answers_[i].expected)));
+  log("data: " + batches_->describe_counts());
+  if (trainer_ && setup_->facts.device.type != DeviceType::kCpu) log(training::describe(trainer_->graphs()));
+  log(diverged_
+          ? fmt::format("diverged in step {}; {}", state_.step,
+                        saved_step_ > 0 ? fmt::format("step {} is saved in {}", saved_step_, files_.states())
+                                        : "none before it was saved")
+          : fmt::format("{} {} steps in {}, loss {:.4f}: {}{}",
+                        was_finished_ ? "this run is finished: it trained" : "trained", state_.step,
+                        format_duration(state_.train_seconds), state_.last_loss, result,
+                        was_finished_ ? ". For more, set train.steps or train.epochs higher; for a new run, "
+                                        "choose another output"
+                                      : ""));
+  if (!diverged_) say_where_the_best_is();
+}
+
+// The result is what the last update made.
+void Learner::say_where_the_best_is() const {
+  if (state_.best_step < 0 || state_.best_step == state_.step) return;
+  const bool rewards = recipe_of(config_).rollouts != nullptr;
+  log(fmt::format("step {} had the best evaluation ({} {:.4f}): that {} is in {}", state_.best_step,
+                  rewards ? "reward" : "loss", rewards ? -state_.best_loss : state_.best_loss,
+                  is_adapter() ? "adapter" : "model", files_.best()));
+}
+
+Json Learner::summary(const RunCurves& curves) const {
+  const auto known = [](double value) { return value < 0 ? Json() : Json(with_six_digits(value)); };
+  const bool rewards = recipe_of(config_).rollouts != nullptr;
+  const Json eval_loss = rewards || state_.best_step < 0 ? Json() : Json(with_six_digits(state_.best_loss));
+  Json::Object values{
+      {"steps", state_.step},
+      {"loss", with_six_digits(state_.last_loss)},
+      {"eval_loss", eval_loss},
+      {"best_step", state_.best_step < 0 ? Json() : Json(state_.best_step)},
+      {"exact_match_before", known(state_.accuracy_before)},
+      {"exact_match_after", known(accuracy_after_)},
+      {"started", state_.started.empty() ? Json() : Json(state_.started)},
+      {"finished", utc_now()},
+      {"train_seconds", with_six_digits(state_.train_seconds)},
+      {"tokens", state_.tokens},
+      {"tokens_per_second",
+       with_six_digits(state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds
+                                                : 0.0)},
+      {"data", batches_->counts()},
+      {"data_wait_seconds", with_six_digits(batches_->seconds_waited())},
+      {"device", to_string(setup_->facts.device)},
+      {"device_name", setup_->facts.name},
+      {"peak_memory_bytes", setup_->peak_memory()},
+      {"version", version()},
+      {"commit", commit().empty() ? Json() : Json(commit())}};
+  if (!objective_ && eval_loss.is_number())
+    values.emplace_back("eval_perplexity", with_six_digits(std::exp(state_.best_loss)));
+  for (const char* const name : {"reward", "eval_reward"})
+    if (Json span = curves.span_of(name); !span.is_null()) values.emplace_back(name, std::move(span));
+  if (!stop_reason_.empty()) values.emplace_back("stopped", stop_reason_);
+  if (!diverged_)
+    values.emplace_back(is_adapter() ? "adapter" : "model", is_adapter() ? files_.adapter() : files_.model());
+  return values;
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,122 @@
+#include "recipes/plans/mesh.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "recipes/plans/mesh_proposals.h"
+#include "recipes/plans/quantizer_checks.h"
+
+namespace temper::recipes {
+namespace {
+
+constexpr int kAuto = 0;
+
+int degree(std::string_view key, const std::string& text) {
+  if (text == "auto") return kAuto;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1)
+    fail("[parallel.{}] is '{}'; expected a number of ranks, at least 1, or auto", key, text);
+  return value;
+}
+
+}  // namespace
+
+Mesh mesh_of(const RunConfig& run, int ranks) {
+  const ParallelConfig& config = run.parallel;
+  const std::array<std::pair<const char*, const std::string*>, 4> given = {{{"replicate", &config.replicate},
+                                                                            {"shard", &config.shard},
+                                                                            {"tensor", &config.tensor},
+                                                                            {"expert", &config.expert}}};
+  std::array<int, 4> degrees{};
+  int known = 1, autos = 0;
+  for (size_t i = 0; i < given.size(); ++i) {
+    degrees[i] = degree(given[i].first, *given[i].second);
+    known *= std::max(degrees[i], 1);
+    autos += degrees[i] == kAuto ? 1 : 0;
+  }
+  // What is left goes to another axis where that wants it; two that both want it are a contradiction.
+  if (degrees[0] == kAuto && autos > 1) {
+    degrees[0] = 1;
+    --autos;
+  }
+  if (autos > 1)
+    fail("[parallel] several of shard, tensor and expert are auto; write numbers for all but one");
+  for (int& value : degrees)
+    if (value == kAuto) value = ranks % known == 0 ? ranks / known : 1;
+  const auto& [replicate, shard, tensor, expert] = degrees;
+  if (replicate * shard * tensor * expert != ranks) {
+    std::vector<std::string> said;
+    for (const auto& [key, value] : given)
+      if (said.size() < 2 || *value != "1") said.push_back(fmt::format("{} {}", key, *value));
+    const std::string possible = proposed_meshes(run, ranks);
+    fail("[parallel] {} make {} ranks, but there {}; {}", join(said, " and "), known,
+         ranks == 1 ? "is 1" : fmt::format("are {}", ranks),
+         possible.empty() ? "no mesh of so many ranks fits the model and the memory"
+                          : "possible are " + possible);
+  }
+  if (config.sequence.has_value() && tensor == 1)
+    fail(
+        "[parallel.sequence] is {}, but it is about tokens between ranks that divide layers, and "
+        "parallel.tensor "
+        "is 1; leave it out",
+        *config.sequence);
+  if (config.shard_level > 3) fail("[parallel.shard_level] is {}; expected 1, 2 or 3", config.shard_level);
+  if (config.shard_level > 1 && shard * expert == 1)
+    fail(
+        "[parallel.shard_level] is {}, but no ranks share weights or states: set parallel.shard above 1, or "
+        "leave "
+        "it out",
+        config.shard_level);
+  return {
+      replicate, shard, tensor, expert, config.sequence.value_or(true), static_cast<int>(config.shard_level)};
+}
+
+void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config) {
+  const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const layers::Block& block) {
+    return block.channel->routing() != nullptr;
+  });
+  if (mesh.expert > 1 && !mixture)
+    fail("[parallel.expert] is {}, but the model has no experts; leave it out", mesh.expert);
+  if (mixture && mesh.tensor > 1 && !mesh.sequence)
+    fail(
+        "[parallel.sequence] is false, but the routers of a mixture on several tensor ranks need it; leave "
+        "it out");
+  check_quantized(mesh, model, config);
+  if (mesh.tensor * mesh.expert == 1) return;
+  Layout(layers::decoder_weight_table(model), mesh);  // says what cannot be divided
+  if (!config.train.master_weights && config.model.dtype != DType::kF32)
+    fail(
+        "[train.master_weights] is false, which needs parallel.tensor 1 and parallel.expert 1: leave it "
+        "out, or set them to 1");
+}
+
+Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const layers::DecoderConfig& model,
+                  const RunConfig& config) {
+  constexpr const char* kKey = "grpo.rollout_parallel";
+  const int together = degrees.tensor * degrees.expert;
+  if (training.size() % together != 0)
+    fail(
+        "[{}] tensor {} and expert {} are {} ranks, which {} cannot be divided into; set degrees whose "
+        "product divides the number of ranks",
+        kKey, degrees.tensor, degrees.expert, together, training.size());
+  const Mesh mesh{
+      .replicate = training.size() / together, .tensor = degrees.tensor, .expert = degrees.expert};
+  const bool whole = training.shard * training.expert == 1 || training.shard_level < 3;
+  if (whole && mesh.tensor == training.tensor && mesh.expert == training.expert)
+    fail(
+        "[{}] is tensor {} and expert {}, which is how training divides the model: rollouts use its weights "
+        "without a copy; leave it out",
+        kKey, degrees.tensor, degrees.expert);
+  try {
+    check_mesh(mesh, model, config);
+  } catch (const Error& error) {
+    fail("[{}] {}", kKey, error.what());
+  }
+  return mesh;
+}
+
+}  // namespace temper::recipes

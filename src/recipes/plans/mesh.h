@@ -1,0 +1,21 @@
+#pragma once
+#include "layers/decoder.h"
+#include "recipes/keys/run_config.h"
+#include "recipes/parts/rollout_memory.h"
+#include "weights/layout.h"
+
+namespace temper::recipes {
+
+// How so many ranks divide the work: the degrees that the configuration names, and what is left for the one
+// that is auto. An Error where they do not multiply to the number of ranks, with meshes that would and that
+// fit the model and the memory.
+Mesh mesh_of(const RunConfig& config, int ranks);
+// An Error where this model, or something else that the run wants, is not for such a mesh.
+void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config);
+
+// The mesh of as many ranks whose degrees are these; an Error where they cannot be, or where training divides
+// the model like that already. Errors start with "[grpo.rollout_parallel]".
+Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const layers::DecoderConfig& model,
+                  const RunConfig& config);
+
+}  // namespace temper::recipes

@@ -1,0 +1,291 @@
+#include "recipes/plans/rehearsal.h"
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <utility>
+
+#include "checkpoints/owned_tensors.h"
+#include "collectives/local/local.h"
+#include "data/answers.h"
+#include "models/folder_config.h"
+#include "models/model.h"
+#include "parallel/weight_copy.h"
+#include "recipes/keys/adapter_config.h"
+#include "recipes/keys/recipe.h"
+#include "recipes/parts/critic.h"
+#include "recipes/parts/exchange_plan.h"
+#include "recipes/parts/run_options.h"
+#include "recipes/plans/mesh.h"
+#include "recipes/plans/rehearsed_rows.h"
+#include "training/adapter_trainer.h"
+#include "training/gather_rows.h"
+
+namespace temper::recipes {
+namespace {
+
+constexpr Device kCountedHost{DeviceType::kCounted, 0};
+
+std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json& model,
+                                             const Setting& setting, const layers::ModelRanks& ranks,
+                                             bool frozen = false) {
+  models::BuildOptions build = build_options(config, setting.facts, setting.preferred);
+  if (frozen) build.quantize = {};
+  build.counted = true;
+  build.ranks = ranks;
+  auto counted = models::build_model(model, join_path(config.model.path, "config.json"), build);
+  if (!config.adapters.empty()) counted->decoder.quantizers().set_weights_rounded();
+  return counted;
+}
+
+std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setting& setting,
+                                            const layers::ModelRanks& ranks) {
+  const std::optional<std::string> folder = recipe_of(config).second_model(config);
+  if (!folder) return nullptr;
+  const Json model = *folder == config.model.path ? setting.model : models::config_of_folder(*folder);
+  return counted_model(config, model, setting, ranks, true);
+}
+
+optimizers::AdamWOptions optimizer_options(const RunConfig& config) {
+  optimizers::AdamWOptions options;
+  options.format = config.train.format();
+  return options;
+}
+
+// The rows of a step that is less full: of another shape on devices that capture work.
+std::vector<data::PackedRow> shortened(std::vector<data::PackedRow> rows) {
+  data::PackedRow& last = rows.back();
+  int64_t size = last.size(), wanted = size - training::kTokenStep;
+  if (wanted <= 0) return rows;
+  while (last.document_lengths.size() > 1 && size > wanted) {
+    size -= last.document_lengths.back();
+    last.document_lengths.pop_back();
+  }
+  if (size > wanted) {  // the one that is left
+    last.document_lengths.back() -= size - wanted;
+    size = wanted;
+  }
+  last.ids.resize(static_cast<size_t>(size));
+  last.targets.resize(static_cast<size_t>(size));
+  last.targets.front() = last.ids.front();  // something is learnt
+  last.sources.resize(last.document_lengths.size());
+  last.answers.clear();
+  return rows;
+}
+
+// The ranks of a plan, of which this one is rehearsed.
+struct PlannedRanks {
+  explicit PlannedRanks(const Mesh& mesh)
+      : all(collectives::planned_group(mesh.size())), groups(*all, mesh) {}
+  // Of an update's rows those of the first rank, which are as many as another's, and at least one.
+  std::vector<data::PackedRow> own(const std::vector<data::PackedRow>& rows) const {
+    std::vector<data::PackedRow> mine = training::rows_of_rank(rows, 0, groups.data().size());
+    if (mine.empty()) mine.push_back(rows.front());
+    return mine;
+  }
+
+  std::unique_ptr<collectives::Group> all;
+  parallel::MeshGroups groups;
+};
+
+// Checkpoints are written from these beside updates.
+std::vector<Tensor> copies_of_state(const RunConfig& config, const std::vector<PlacedTensor>& state) {
+  std::vector<Tensor> copies;
+  if (!config.checkpoint.async) return copies;
+  const checkpoints::OwnedTensors written(state, 0);
+  for (const checkpoints::TensorInfo& info : written.infos())
+    copies.push_back(Tensor::empty(info.shape, info.dtype, MemoryTag::kData, kCountedHost));
+  return copies;
+}
+
+// A critic, where there is one, as it is between its updates, which come before the learner's.
+struct RehearsedCritic {
+  RehearsedCritic(const RunConfig& config, const Setting& setting, const PlannedRanks& ranks) {
+    const std::optional<CriticWish> wish = recipe_of(config).critic(config);
+    if (!wish) return;
+    const Json model =
+        wish->folder == config.model.path ? setting.model : models::config_of_folder(wish->folder);
+    models::BuildOptions build = own_build_options(config, setting.facts, setting.preferred);
+    build.counted = true;
+    build.ranks = ranks.groups.model();
+    build.gives_values = true;
+    auto body = models::build_model(model, join_path(config.model.path, "config.json"), build);
+    const layers::ParameterStore& base = body->decoder.parameters();
+    auto adapter = wish->lora ? std::make_unique<layers::Adapter>(
+                                    plan_lora(base.table(), *wish->lora, "grpo.critic."), *wish->lora, base)
+                              : nullptr;
+    critic = std::make_unique<Critic>(std::move(body), std::move(adapter), config, *wish, ranks.groups);
+    copies = copies_of_state(config, critic->state());
+    const std::vector<data::PackedRow> rows = ranks.own(all_rows(config, setting.sample_of(0)));
+    for (int i = 0; i < 2; ++i) critic->learn(rows);
+    critic->values(rows);
+  }
+
+  std::unique_ptr<Critic> critic;
+  std::vector<Tensor> copies;  // of its state, for checkpoints
+};
+
+// What comes after updates, while all that they keep is there: of what is trained, the model or an adapter.
+using AfterUpdates = std::function<void(layers::ParameterStore& trained, const layers::Adapter* adapter)>;
+
+void rehearse_model(const RunConfig& config, models::Model& model, const Sample& sample,
+                    const std::shared_ptr<const training::Objective>& objective, const PlannedRanks& ranks,
+                    const AfterUpdates& after) {
+  optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config),
+                              ranks.groups.sharing());
+  training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective,
+                            ranks.groups.data());
+  const std::vector<Tensor> copies = copies_of_state(config, optimizer.state());
+  const std::vector<data::PackedRow> full = ranks.own(all_rows(config, sample));
+  // Work is captured when its shape comes again, and memory that graphs keep stays: beside that of full steps
+  // there is that of others, which came before.
+  for (const auto& rows : {objective ? full : shortened(full), full})
+    for (int i = 0; i < 2; ++i) trainer.step(rows, 0);
+  if (evaluates(config)) trainer.evaluate(eval_rows(config, sample));
+  after(model.decoder.parameters(), nullptr);
+}
+
+// An adapter as if it were alone.
+struct RehearsedAdapter {
+  RunConfig config;
+  layers::Adapter weights;
+  optimizers::AdamW optimizer;
+  Sample sample;
+  std::vector<data::PackedRow> rows;
+  std::vector<Tensor> copies;
+
+  RehearsedAdapter(const RunConfig& own, const models::Model& model, Sample given, const PlannedRanks& ranks)
+      : config(own),
+        weights(of(own, model)),
+        optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own), ranks.groups.sharing()),
+        sample(std::move(given)),
+        rows(ranks.own(all_rows(own, sample))),
+        copies(copies_of_state(own, optimizer.state())) {}
+
+ private:
+  static layers::Adapter of(const RunConfig& config, const models::Model& model) {
+    const layers::ParameterStore& base = model.decoder.parameters();
+    const AdapterChoice choice = choose_adapter(config.adapters.front(), base.table());
+    return {choice.plan, choice.lora, base};
+  }
+};
+
+void rehearse_adapters(const RunConfig& config, const models::Model& model, const Setting& setting,
+                       const std::shared_ptr<const training::Objective>& objective, const PlannedRanks& ranks,
+                       const AfterUpdates& after) {
+  std::vector<std::unique_ptr<RehearsedAdapter>> adapters;
+  for (size_t i = 0; i < config.adapters.size(); ++i)
+    adapters.push_back(std::make_unique<RehearsedAdapter>(run_of_adapter(config, config.adapters[i]), model,
+                                                          setting.sample_of(i), ranks));
+  std::vector<training::AdapterShare> shares;
+  for (const auto& adapter : adapters)
+    shares.push_back({.adapter = &adapter->weights,
+                      .optimizer = &adapter->optimizer,
+                      .rows = &adapter->rows,
+                      .objective = objective.get()});
+  training::AdapterTrainer trainer(model.decoder, trainer_options(config, model.decoder, 1),
+                                   ranks.groups.data());
+  for (int i = 0; i < 2; ++i)
+    for (training::PendingStep& step : trainer.begin(shares)) step.wait();
+  for (const auto& adapter : adapters) {
+    if (!evaluates(adapter->config)) continue;
+    const std::vector<data::PackedRow> rows = eval_rows(adapter->config, adapter->sample);
+    objective ? objective->evaluate(rows, &adapter->weights, collectives::alone())
+              : training::evaluate(model.decoder, &adapter->weights, rows, config.train.micro_batch_tokens);
+  }
+  for (const auto& adapter : adapters) after(adapter->weights.parameters(), &adapter->weights);
+}
+
+// The model of rollouts that divide it in a way of their own; null: they use the one that is trained.
+struct RolloutsApart {
+  RolloutsApart(const RunConfig& config, const Setting& setting) {
+    const Recipe& recipe = recipe_of(config);
+    if (recipe.rollouts == nullptr) return;
+    const std::optional<RolloutDegrees> degrees = recipe.rollouts(config).degrees;
+    if (!degrees) return;
+    const layers::DecoderConfig architecture =
+        models::configure(setting.model, join_path(config.model.path, "config.json"));
+    ranks.emplace(rollout_mesh(*degrees, setting.mesh, architecture, config));
+    model = counted_model(config, setting.model, setting, ranks->groups.model());
+  }
+  // What is trained comes to it; of an adapter, which it has then, too.
+  std::unique_ptr<layers::Adapter> copy(const layers::ParameterStore& trained, const layers::Adapter* adapter,
+                                        collectives::Group& all) const {
+    if (!model) return nullptr;
+    layers::ParameterStore& base = model->decoder.parameters();
+    if (adapter == nullptr) {
+      parallel::WeightCopy(trained, base, all).run();
+      return nullptr;
+    }
+    auto own = std::make_unique<layers::Adapter>(adapter->plan(), adapter->config(), base);
+    parallel::WeightCopy(trained, own->parameters(), all).run();
+    return own;
+  }
+
+  std::optional<PlannedRanks> ranks;
+  std::unique_ptr<models::Model> model;
+};
+
+MemoryPlan peaks_of(const Pool& memory) {
+  MemoryPlan plan;
+  const MemoryUsage usage = memory.usage();
+  for (size_t i = 0; i < usage.size(); ++i) plan.peaks[i] = usage[i].peak;
+  plan.total = memory.peak_live();
+  return plan;
+}
+
+// `counted`: the pool of the device.
+void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& counted, RunMemory& plan) {
+  const PlannedRanks ranks(setting.mesh);
+  const std::unique_ptr<models::Model> model =
+      counted_model(config, setting.model, setting, ranks.groups.model());
+  model->decoder.prepare_positions(config.data.max_length);
+  const std::unique_ptr<models::Model> second = second_model(config, setting, ranks.groups.model());
+  const RehearsedCritic critic(config, setting, ranks);
+  const Recipe& recipe = recipe_of(config);
+  Recipe::Objective objective;
+  if (recipe.rehearsed != nullptr)
+    objective = recipe.rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
+  const RolloutsApart apart(config, setting);
+  bool rolled = false;
+  const AfterUpdates after = [&](layers::ParameterStore& trained, const layers::Adapter* adapter) {
+    if (const int64_t chunk = chunk_on_device(config); chunk > 0)
+      Tensor::empty({chunk}, DType::kU8, MemoryTag::kWorkspace, trained.device());
+    const std::unique_ptr<layers::Adapter> copy = apart.copy(trained, adapter, *ranks.all);
+    if (!std::exchange(rolled, true)) plan.updates = peaks_of(counted);
+    if (recipe.rollouts == nullptr) return;
+    const RolloutWish wish = recipe.rollouts(config);
+    if (std::ranges::count(wish.asleep, training::UpdateState::kCommunication) > 0)
+      ranks.groups.disconnect(apart.model != nullptr);
+    RolloutMemory made = rehearse_rollout(apart.model ? apart.model->decoder : model->decoder, trained,
+                                          copy ? copy.get() : adapter, wish);
+    if (!plan.rollouts || plan.rollouts->plan.total < made.plan.total) plan.rollouts = std::move(made);
+  };
+  config.adapters.empty() ? rehearse_model(config, *model, setting.sample_of(0), objective, ranks, after)
+                          : rehearse_adapters(config, *model, setting, objective, ranks, after);
+}
+
+}  // namespace
+
+void RunMemory::set_cache(int64_t tokens) {
+  const MemoryPlan rolls = rollouts->with_cache(tokens);
+  for (size_t i = 0; i < peaks.size(); ++i) peaks[i] = std::max(rolls.peaks[i], updates.peaks[i]);
+  total = std::max(rolls.total, updates.total);
+}
+
+RunMemory rehearse(const RunConfig& config, const Setting& setting) {
+  static std::mutex mutex;  // one at a time: the pools are the process's
+  const std::lock_guard lock(mutex);
+  const bool apart = setting.facts.hardware != hardware::kCpu;
+  Pool &host = pool(kCountedHost), &counted = apart ? pool({DeviceType::kCounted, 1}) : host;
+  counted.reset_peak();
+  host.reset_peak();
+  RunMemory plan;
+  rehearse_on(config, setting, counted, plan);
+  static_cast<MemoryPlan&>(plan) = plan.updates;
+  if (plan.rollouts) plan.set_cache(plan.rollouts->least_cache());
+  if (apart) plan.host_copies = host.usage()[static_cast<size_t>(MemoryTag::kData)].peak;
+  return plan;
+}
+
+}  // namespace temper::recipes

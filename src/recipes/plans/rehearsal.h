@@ -1,0 +1,56 @@
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "base/json.h"
+#include "data/pack.h"
+#include "device/memory.h"
+#include "ops/selection.h"
+#include "recipes/keys/run_config.h"
+#include "recipes/parts/rollout_memory.h"
+#include "weights/layout.h"
+
+namespace temper::recipes {
+
+// What a learner's data are like.
+struct Sample {
+  // Some of its rows: how long documents are, and how many of their tokens are targets. None: documents are
+  // as long as a row, all of them targets.
+  std::vector<data::PackedRow> rows;
+  int64_t update_rows = 0;      // of an update, where the recipe makes them; 0: as the configuration says
+  int64_t eval_documents = -1;  // of its evaluation; below 0: not known, more than one pass takes
+};
+
+// Rows of an update, of all ranks together.
+int64_t rows_of_update(const RunConfig& config, const Sample& sample);
+
+// What a plan depends on besides the configuration.
+struct Setting {
+  Json model;  // its config.json
+  HardwareFacts facts;
+  ops::Preferences preferred = {};   // kernels to try first where the configuration says nothing
+  std::vector<Sample> samples = {};  // of each learner: the model, or each adapter
+  Mesh mesh = {};                    // of the ranks; the plan is one rank's
+  int ranks_here = 1;                // of this machine, which share the CPU's memory
+
+  Sample sample_of(size_t learner) const { return learner < samples.size() ? samples[learner] : Sample(); }
+};
+
+// What a run has in use at most, on its device.
+struct RunMemory : MemoryPlan {
+  int64_t host_copies = 0;  // and of the CPU's memory, where the device is apart from it
+  // Of runs that learn from their own answers: updates, and rollouts. The run's plan is the most of both,
+  // with the smallest cache that rollouts can do with.
+  MemoryPlan updates = {};
+  std::optional<RolloutMemory> rollouts = {};
+
+  void set_cache(int64_t tokens);  // the plan with so large a cache
+};
+
+// Goes through a run's first updates and an evaluation on a device that only counts, with the model,
+// adapters, kernels, objective and trainer that the run will have and rows as full as they can be: what is in
+// use there at most is what the run will have in use. No weights are read, nothing is computed. An Error
+// where the run could not be built.
+RunMemory rehearse(const RunConfig& config, const Setting& setting);
+
+}  // namespace temper::recipes

@@ -15,6 +15,7 @@ import argparse
 import collections
 import concurrent.futures
 import functools
+import json
 import os
 import pathlib
 import re
@@ -29,32 +30,52 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = re.compile(r" *-: *0:Source:(.*)")
 LINE = re.compile(r" *[^:]+: *([1-9][0-9]*):")
 BLOCK = re.compile(r" *([^:]+): *[0-9]+-block")
-BRANCH = re.compile(r"branch +[0-9]+ (?:taken ([0-9]+)|never executed)(.*)")
+BRANCH = re.compile(r"branch +[0-9]+ (?:taken|never executed)")
 
 
-def read(build, batch):
-    """Of each file and line: counts of its branches, added up over the objects."""
-    said = subprocess.run(["gcov", "--all-blocks", "--branch-probabilities", "--branch-counts", "--stdout", *batch],
-                          capture_output=True, text=True, errors="replace", cwd=build)
+def gcov(build, data, *options):
+    said = subprocess.run(["gcov", "--branch-probabilities", "--stdout", *options, data], capture_output=True, text=True,
+                          errors="replace", cwd=build)
     if said.returncode != 0:
         raise RuntimeError(f"gcov ended with {said.returncode}:\n{said.stderr}")
-    found = collections.defaultdict(dict)
-    name, number, counts, counted = None, 0, [], True
-    for text in said.stdout.splitlines():
-        if branch := BRANCH.match(text):
-            if counted and "(throw)" not in branch[2]:
-                counts.append(int(branch[1] or 0))
+    return said.stdout.splitlines()
+
+
+def ours(build, name):
+    """The path in the repository; None for other files."""
+    path = os.path.relpath(os.path.normpath(os.path.join(build, name)), ROOT)
+    return path if path.startswith("src/") else None
+
+
+def behind_exceptions(build, data):
+    """Of each file and line: whether each of its branches is in code that only an exception reaches, and none did."""
+    found, name, lines, exceptional = collections.defaultdict(dict), None, {}, False
+    for text in gcov(build, data, "--all-blocks"):
+        if BRANCH.match(text):
+            lines.append(exceptional)
         elif block := BLOCK.match(text):
-            counted = block[1] != "$$$$$"
-        elif (source := SOURCE.match(text)) or (line := LINE.match(text)):
-            if name:
-                add(found[name], number, counts)
-            number, counts, counted = 0, [], True
-            if source:
-                name = os.path.relpath(os.path.normpath(os.path.join(build, source[1])), ROOT)
-                name = name if name.startswith("src/") else None
-            else:
-                number = int(line[1])
+            exceptional = block[1] == "$$$$$"
+        elif source := SOURCE.match(text):
+            name, lines = ours(build, source[1]), []
+        elif line := LINE.match(text):
+            lines, exceptional = [], False
+            found[name][int(line[1])] = lines
+    return found
+
+
+def read(build, data):
+    """Of each file and line: counts of its branches in one object; None for what does not count."""
+    left_out, found = behind_exceptions(build, data), collections.defaultdict(dict)
+    for text in gcov(build, data, "--json-format"):
+        for file in json.loads(text)["files"]:
+            if not (name := ours(build, file["file"])):
+                continue
+            for each in file["lines"]:
+                branches, marks = each["branches"], left_out[name].get(each["line_number"], [])
+                if len(marks) != len(branches):  # several instances of a template: the text has each of them
+                    marks = [False] * len(branches)
+                add(found[name], each["line_number"],
+                    [None if branch["throw"] or mark else branch["count"] for branch, mark in zip(branches, marks)])
     return found
 
 
@@ -63,8 +84,8 @@ def add(lines, number, counts):
     if not counts:
         return
     key = number, len(counts)
-    before = lines.get(key, [0] * len(counts))
-    lines[key] = [a + b for a, b in zip(before, counts)]
+    before = lines.get(key, [None] * len(counts))
+    lines[key] = [a if b is None else (a or 0) + b for a, b in zip(before, counts)]
 
 
 def main():
@@ -92,7 +113,7 @@ def main():
 def read_all(build, data):
     merged = collections.defaultdict(dict)
     with concurrent.futures.ProcessPoolExecutor() as workers:
-        for found in workers.map(functools.partial(read, build), [data[at:at + 16] for at in range(0, len(data), 16)]):
+        for found in workers.map(functools.partial(read, build), data, chunksize=8):
             for name, lines in found.items():
                 for (number, _), counts in lines.items():
                     add(merged[name], number, counts)
@@ -103,7 +124,8 @@ def tell(files, asked):
     """The rooms that have less than is asked."""
     short = []
     for room in asked.rooms:
-        counts = [count for name, lines in files.items() if name.split("/")[1] == room for each in lines.values() for count in each]
+        counts = [count for name, lines in files.items() if name.split("/")[1] == room for each in lines.values() for count in each
+                  if count is not None]
         taken = sum(count > 0 for count in counts)
         percent = 100 * taken / max(1, len(counts))
         if percent < asked.least:
@@ -112,7 +134,7 @@ def tell(files, asked):
     left = {name: sorted(number for (number, _), counts in lines.items() for count in counts if count == 0)
             for name, lines in files.items()}
     for name, lines in sorted(left.items(), key=lambda item: -len(item[1]))[:asked.files]:
-        all_of = sum(len(counts) for counts in files[name].values())
+        all_of = sum(count is not None for counts in files[name].values() for count in counts)
         where = f": {', '.join(map(str, dict.fromkeys(lines)))}" if asked.lines else ""
         print(f"  {len(lines):>5} of {all_of:>5} not taken  {name}{where}")
     return short

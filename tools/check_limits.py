@@ -84,16 +84,17 @@ class Classes:
     """What is added up over the files of a folder: a class is declared in one and has functions in others."""
 
     def __init__(self):
-        self.types, self.lines, self.functions, self.in_file = {}, {}, [], {}
+        self.types, self.lines, self.functions = {}, {}, []  # by path and name
+        self.named, self.in_file = {}, {}
 
     def add(self, path, outline):
         if "_test" in path.name or path.parts[0] == "tests":
             return
         for each in outline.types:
-            # Types of the same name in unnamed namespaces of several files are others.
-            key = (path.parent, each.name) if path.suffix in (".h", ".cuh") else (path, each.name)
-            self.types[key] = (path, each)
-            self.lines[key] = each.last - each.first + 1
+            key = path, each.name
+            if key not in self.types:  # of specializations the first one
+                self.types[key], self.lines[key] = each, each.last - each.first + 1
+                self.named.setdefault((path.parent, each.name), []).append(key)
             self.in_file.setdefault(path, []).append((each.last - each.first, each.first, each.last, key))
         self.functions += [(path, each) for each in outline.functions]
 
@@ -105,8 +106,7 @@ class Classes:
                 if "::" in function.name:
                     self.lines[key] += function.lines
         for key in with_functions:
-            path, each = self.types[key]
-            where = str(path)
+            each, where = self.types[key], str(key[0])
             yield Finding(where, each.first, "class", each.name, self.lines[key], "lines in all its files")
             yield Finding(where, each.first, "members", each.name, each.members, "members")
 
@@ -114,7 +114,10 @@ class Classes:
         """The class that a function belongs to: it is named by it, or declared within it."""
         name = function.name.rpartition("::")[0]
         if name:
-            yield from (key for key in ((path, name), (path.parent, name)) if key in self.types)
+            # Types of one name in several files of a folder: that of this file, or of the header beside it.
+            keys = self.named.get((path.parent, name), [])
+            near = sorted(keys, key=lambda key: (key[0] != path, key[0].stem != path.stem, key[0].suffix != ".h"))
+            yield from near[:1]
             return
         inside = [(size, key) for size, first, last, key in self.in_file.get(path, []) if first <= function.line <= last]
         if inside:

@@ -19,7 +19,8 @@ ACCESS = re.compile(r"\s*(?:(?:public|private|protected)\s*:(?!:)\s*)+")
 MEMBER_LIST = re.compile(r"\)[^():]*(?<!:):(?!:)")  # of a constructor, behind its parameters
 BEFORE_BODY = re.compile(r"\b(?:const|noexcept|override|final|mutable|try)\s*$")
 TYPE_NAME = re.compile(r"(?:class|struct|union)\s+([\w:]+)")
-NOT_OF_AN_OBJECT = re.compile(r"(?:inline\s+)?(?:static|constexpr)\b|(?:struct|class|union|enum(?: class)?) \w+$")
+POINTER = re.compile(r"^[\w:<>,*&\s]*\(\s*\*\s*\w+\s*\)\s*\(")  # to a function
+NOT_OF_AN_OBJECT = re.compile(r"(?:inline\s+)?(?:static|constexpr)\b|(?:struct|class|union) \w+$|enum\b")
 NAME = re.compile(r"(operator\s*(?:\(\s*\)|[^\s(]+)|~?[\w:]+(?:<[^()]*>)?)\s*$")
 
 
@@ -76,6 +77,13 @@ def without_asides(head):
     return head
 
 
+def without_arguments(head):
+    """Of templates, such as the signature in std::function<void(int)>."""
+    while found := re.search(r"\w<(?=[^<>]*>)[^<>]*>", head):
+        head = head[:found.start() + 1] + head[found.end():]
+    return head
+
+
 def count_parameters(text):
     """How many a list has: commas outside brackets of any kind, and one."""
     text = re.sub(r"->|<<|>>=|[<>]=", "  ", text).strip()
@@ -91,6 +99,8 @@ def count_parameters(text):
 def signature(head):
     """The name and number of parameters of the function that begins with `head`; None where it is none."""
     head = without_asides(head)
+    if POINTER.search(head) or "(" not in without_arguments(head):
+        return None
     if found := re.search(r"\boperator\s*\(\s*\)\s*\(", head):
         start = found.end() - 1
     else:
@@ -137,12 +147,12 @@ class Outline:
             elif mark == ";":
                 self.declared(at, scopes)
             elif mark == "{":
-                head, _ = self.head(at)
+                head, begin = self.head(at)
                 kind = self.kind_of(head)
                 scopes.append(kind)
                 self.public.append(not re.match(r"\s*(?:template\b.*)?class\b", head, re.DOTALL))
                 if kind == "type":
-                    self.begin_type(head, at)
+                    self.begin_type(head, begin)
                 if kind in ("scope", "type"):
                     self.start = at + 1
                 else:
@@ -152,10 +162,10 @@ class Outline:
                     self.open_types.pop().last = self.line(at)
                 self.start = at + 1
 
-    def begin_type(self, head, at):
+    def begin_type(self, head, begin):
         name = TYPE_NAME.search(without_asides(head))
         outer = self.open_types[-1].name + "::" if self.open_types else ""
-        self.types.append(Type(outer + (name[1] if name else ""), self.line(at)))
+        self.types.append(Type(outer + (name[1] if name else ""), self.line(begin)))
         self.open_types.append(self.types[-1])
 
     def close(self, scopes):

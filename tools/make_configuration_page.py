@@ -59,7 +59,7 @@ class Key:
 
 def printed_by(temper, *words):
     done = subprocess.run([temper, *words, "--help"] if words[-1:] != ("all",) else [temper, *words],
-                          capture_output=True, text=True)
+                          capture_output=True, encoding="utf-8")
     if done.returncode != 0:
         sys.exit(f"{temper} {' '.join(words)}: exit code {done.returncode}: {done.stderr.strip()}")
     return done.stdout
@@ -192,7 +192,7 @@ def main():
     arguments = parser.parse_args()
     text = page(arguments.temper)
     if not arguments.check:
-        sys.stdout.write(text)
+        sys.stdout.buffer.write(text.encode())
         return
     difference = first_difference(text, PAGE.read_text(encoding="utf-8") if PAGE.exists() else "")
     if difference:

@@ -15,7 +15,7 @@ struct CalibrationOptions {
   int64_t micro_batch_tokens = 0;
 };
 
-// By AWQ for a weight, or an expert of it (training/awq.h).
+// By AWQ for a weight, or an expert of it (awq.h).
 struct ChosenAlpha {
   std::string module;
   int64_t expert = -1;  // -1: it is no weight of experts
@@ -44,7 +44,7 @@ bool needs_rows(const quantizers::Quantizers& quantizers);
 //   kPercentile  where the percentile of the magnitudes is, of weights and inputs
 //   kEntropy     of inputs in integers the amax with the least divergence; weights keep the largest
 //   kSmoothQuant, kAwqLite
-//                find factors of columns first (training/column_scales.h); amax are then the largest
+//                find factors of columns first (column_scales.h); amax are then the largest
 //                magnitudes of what they multiply
 // Formats with blocks of their own keep the largest magnitude, but for weights with kMse. An Error
 // "[quantize] …" names a weight or an input with values that are not finite.

@@ -43,16 +43,19 @@ bool is_stopped(pid_t process) {
          (text[name + 2] == 'T' || text[name + 2] == 't');
 }
 
-// Of a process's memory; 0 where it is gone.
-int64_t pages_of(pid_t process) {
+// Of a process's memory those that no file holds, which the system takes away where it is short of memory.
+// Nothing where that cannot be seen.
+std::optional<int64_t> own_pages_of(pid_t process) {
   std::string text;
   try {
     text = read_file(fmt::format("/proc/{}/statm", process));
   } catch (const Error&) {
-    return 0;
+    return std::nullopt;
   }
-  int64_t size = 0, resident = 0;
-  return std::sscanf(text.c_str(), "%" SCNd64 " %" SCNd64, &size, &resident) == 2 ? resident : 0;
+  int64_t size = 0, resident = 0, shared = 0;
+  if (std::sscanf(text.c_str(), "%" SCNd64 " %" SCNd64 " %" SCNd64, &size, &resident, &shared) != 3)
+    return std::nullopt;
+  return resident - shared;
 }
 
 }  // namespace
@@ -124,19 +127,19 @@ void RankWatch::hear(Line& line) {
     const std::string_view said(packet.data(), static_cast<size_t>(size));
     if (said.starts_with(kIsHere)) {
       std::from_chars(said.data() + kIsHere.size(), said.data() + said.size(), line.rank);
-      news_ = now_;
+      at_.news = now_;
     } else if (said == kIsReady && line.rank >= 0 && line.rank < ranks_) {
       is_ready_[static_cast<size_t>(line.rank)] = 1;
       ++ready_;
-      news_ = now_;
+      at_.news = now_;
     } else if (said == kEnds) {
       line.ends = true;
-      if (ended_at_ == 0) ended_at_ = now_;
+      if (at_.ended == 0) at_.ended = now_;
     }
   }
-  if (ended_at_ > 0) ended_at_ = now_;
-  if (!line.ends && lost_at_ == 0) {
-    lost_at_ = now_;
+  at_.freed = now_;
+  if (!line.ends && at_.lost == 0) {
+    at_.lost = now_;
     lost_ = describe(line) + " was lost";
   }
   ::close(std::exchange(line.socket, -1));
@@ -156,7 +159,7 @@ void RankWatch::listen(double seconds) {
 }
 
 void RankWatch::ask_to_stop() {
-  if (!std::exchange(stops_, true)) asked_at_ = waited_.seconds();
+  if (!std::exchange(stops_, true)) at_.asked = waited_.seconds();
 }
 
 std::string RankWatch::describe(const Line& line) const {
@@ -199,28 +202,36 @@ std::string RankWatch::stopped() {
   return lines_.empty() || count < lines_.size() ? found : "";
 }
 
-// Ranks with much memory take their time to end: as long as they free some, they do.
+// Ranks with much memory take their time to end: as long as they free some, they do. Of a process that the
+// system takes down the pages are gone at once, and the process once all of them were given back.
 void RankWatch::look_at_memory() {
   int64_t pages = 0;
-  for (const auto& line : lines_) pages += pages_of(line->process);
-  if (!least_pages_ || pages + kPagesFreed <= *least_pages_) {
-    ended_at_ = now_;
+  bool ends = false;
+  for (const auto& line : lines_) {
+    const std::optional<int64_t> own = own_pages_of(line->process);
+    if (!own) return;
+    ends = ends || *own == 0;
+    pages += *own;
+  }
+  if (ends || !least_pages_ || pages + kPagesFreed <= *least_pages_) {
+    at_.freed = now_;
     least_pages_ = pages;
   }
 }
 
 std::string RankWatch::trouble() {
   const double now = now_ = waited_.seconds();
-  if (ended_at_ > 0) look_at_memory();
-  if (lost_at_ > 0 && now > lost_at_ + deadlines_.loss) return lost_;
-  if (ended_at_ > 0 && now > ended_at_ + deadlines_.end)
-    return fmt::format("{} does not end, and frees nothing, {:.0f} s after a rank has ended",
-                       lines_.empty() ? "mpirun" : describe(*lines_.front()), deadlines_.end);
-  if (ready_ < ranks_ && lost_at_ == 0 && ended_at_ == 0 && now > news_ + deadlines_.start)
+  if (at_.ended > 0) look_at_memory();
+  if (at_.lost > 0 && now > at_.lost + deadlines_.loss) return lost_;
+  if (at_.ended > 0 && now > std::min(at_.freed + deadlines_.end, at_.ended + deadlines_.ends))
+    return fmt::format("{} does not end: a rank ended {:.0f} s ago, and for {:.0f} s no memory was freed",
+                       lines_.empty() ? "mpirun" : describe(*lines_.front()), now - at_.ended,
+                       now - at_.freed);
+  if (ready_ < ranks_ && at_.lost == 0 && at_.ended == 0 && now > at_.news + deadlines_.start)
     return fmt::format("{} ranks did not find each other within {:.0f} s: {}", ranks_, deadlines_.start,
                        missing());
   // mpirun may wait for ever where ranks end that look for each other.
-  if (stops_ && ready_ < ranks_ && now > asked_at_ + deadlines_.early)
+  if (stops_ && ready_ < ranks_ && now > at_.asked + deadlines_.early)
     return fmt::format("{} did not end within {:.0f} s of the request to stop",
                        lines_.empty() ? "mpirun" : describe(*lines_.front()), deadlines_.early);
   return stopped();

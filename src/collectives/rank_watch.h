@@ -14,9 +14,10 @@ namespace temper::collectives {
 struct RankDeadlines {
   double start = 25;  // seconds without news until all ranks have found each other
   double loss = 3;    // for the launcher of MPI to end the others where a rank was lost
-  double end = 25;    // without one that ends or frees memory, from the end of the first rank on
+  double end = 25;    // without one that ends or frees memory, once the first rank has ended
   double stop = 10;   // that a rank or mpirun is stopped (SIGSTOP) while others are not
   double early = 8;   // for ranks that have not found each other to end when they are asked to
+  double ends = 600;  // from the end of the first rank to that of the last, whatever they free
 };
 
 // What the launcher knows of the ranks that it has started: each holds a connection (launcher_line.h) as long
@@ -62,11 +63,14 @@ class RankWatch {
   pid_t launcher_ = 0;  // 0: none
   std::optional<Waited> launcher_stopped_;
   bool stops_ = false;
-  double asked_at_ = 0;  // when stops_ became true
   Waited waited_;
+  struct Moments {
+    double asked = 0;            // when stops_ became true
+    double news = 0;             // when a rank came or was ready last
+    double lost = 0, ended = 0;  // when the first one was, and has; 0: none was, none has
+    double freed = 0;            // when one ended or freed memory last
+  } at_;
   double now_ = 0;                      // of waited_, when it was looked at last
-  double news_ = 0;                     // when a rank came or was ready last
-  double lost_at_ = 0, ended_at_ = 0;   // 0: none was, none has
   std::optional<int64_t> least_pages_;  // that ranks had since one ended
   std::string lost_;
 };

@@ -239,7 +239,7 @@ Json read_value(const Field& field, const Node& node, std::string_view path) {
     return *std::move(value);
   }
   // One text stands for a list of it: a file, a module.
-  if (node.kind == Node::Kind::kText && type.scalar == Type::Scalar::kString)
+  if (node.kind == Node::Kind::kText && type.scalar == Type::Scalar::kString && type.size < 0)
     return Json::Array{*read_scalar(field, node, path)};
   if (node.kind != Node::Kind::kList) fail_value(field, false, node, path);
   if (type.size >= 0 && static_cast<int64_t>(node.items.size()) != type.size)

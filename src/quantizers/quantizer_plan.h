@@ -45,7 +45,7 @@ struct QuantizerRule {
 // What of a module a quantizer rounds: keys as attention reads them, after their norm and rotation.
 enum class QuantizerRole { kWeight, kInput, kOutput, kKeys, kValues };
 
-// How the amax of weights and inputs are found (training/calibration.h).
+// How the amax of weights and inputs are found (calibration/calibration.h).
 enum class CalibrationMethod {
   kMax,
   kMse,

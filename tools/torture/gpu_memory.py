@@ -8,6 +8,7 @@ Where there is no GPU, nothing counts. Its memory is one, so that --jobs is 1.
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def main():
 
 def torture(stand, add, chance, task):
     device, kind, when = task
-    row = f"{kind}, memory is taken {when} it"
+    row, early = f"{kind}, memory is taken {when} it", False
     expected, seconds = undisturbed(stand, kind, device)
     out = stand.output("short")
     command = on_gpu(stand, kind, out, device)
@@ -48,10 +49,9 @@ def torture(stand, add, chance, task):
     else:
         process = processes.start(command)
         time.sleep(seconds * chance.random())
+        early = process.poll() is not None  # before anything was taken
         take(holder)
-        done = process.poll() is not None
         code, said = processes.end_of(process, 120)
-        row += ", done before that" if done else ""
     processes.send(holder, signal.SIGKILL)
     processes.end_of(holder, 30)
     if code == 0:
@@ -60,8 +60,8 @@ def torture(stand, add, chance, task):
         wrong = "" if code == 4 and SENTENCE.search(said) and "defect" not in said else f"exit code {code}: {said[-400:]!r}"
         how = "refused"
         wrong = wrong or s.wrong_of_resuming(command, out, expected)
-    if row.endswith("before that"):
-        return add(row, tables.NOT_TRIED)
+    if early and not wrong:
+        return add(f"{row}: done before that", tables.NOT_TRIED)
     add(f"{row}, {how}", not wrong, f"{left} MiB are left: {wrong}")
 
 
@@ -97,7 +97,8 @@ def take(holder):
 
 
 def hear(holder):
-    if not holder.stdout.readline():
+    ready, _, _ = select.select([holder.stdout], [], [], 60)
+    if not ready or not holder.stdout.readline():
         raise RuntimeError(f"the GPU's memory cannot be held: {processes.end_of(holder, 10)[1]}")
 
 

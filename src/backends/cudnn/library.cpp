@@ -80,8 +80,8 @@ device::Failure failure_of(int status) {
     case CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING:
     case CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE:
       return device::Failure::kUnusable;
-    default:  // bad parameters, what is not supported, internal errors, failed executions
-      return device::Failure::kDefect;
+    default:  // internal errors and failed executions; below them bad parameters and what is not supported
+      return status >= CUDNN_STATUS_INTERNAL_ERROR ? device::Failure::kUnexplained : device::Failure::kDefect;
   }
 }
 

@@ -23,7 +23,7 @@ using Attributes = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 // The front end passes the library's own status on only within its message.
 device::Failure failure_of(fe::error_t error) {
-  return error.get_message().find("ALLOCATION_FAILED") == std::string::npos ? device::Failure::kDefect
+  return error.get_message().find("ALLOCATION_FAILED") == std::string::npos ? device::Failure::kUnexplained
                                                                             : device::Failure::kOutOfMemory;
 }
 

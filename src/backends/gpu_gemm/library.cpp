@@ -84,11 +84,12 @@ device::Failure failure_of(cublasStatus_t status) {
     case CUBLAS_STATUS_ARCH_MISMATCH:
     case CUBLAS_STATUS_LICENSE_ERROR:
       return device::Failure::kUnusable;
-    case CUBLAS_STATUS_SUCCESS:
-    case CUBLAS_STATUS_INVALID_VALUE:
     case CUBLAS_STATUS_MAPPING_ERROR:
     case CUBLAS_STATUS_EXECUTION_FAILED:
     case CUBLAS_STATUS_INTERNAL_ERROR:
+      return device::Failure::kUnexplained;
+    case CUBLAS_STATUS_SUCCESS:
+    case CUBLAS_STATUS_INVALID_VALUE:
     case CUBLAS_STATUS_NOT_SUPPORTED:
       break;
   }

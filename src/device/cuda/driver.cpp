@@ -96,8 +96,9 @@ void check(cudaError_t error, const char* what) {
 void throw_failure_of_library(Failure failure, const char* call, const std::string& what) {
   check(cudaGetLastError(), call);
   size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), call);
-  throw_failure(failure_with_free(failure, free), what);
+  const bool known = cudaMemGetInfo(&free, &total) == cudaSuccess;
+  cudaGetLastError();
+  throw_failure(known ? failure_with_free(failure, free) : failure, what);
 }
 
 }  // namespace temper::device

@@ -170,7 +170,8 @@ std::string_view name_of_failure(int code) {
 
 Failure failure_with_free(Failure failure, size_t free_bytes) {
   constexpr size_t kLeast = size_t{64} << 20;  // more than the kernels of one call take
-  return failure == Failure::kDefect && free_bytes < kLeast ? Failure::kOutOfMemory : failure;
+  const bool may_be = failure == Failure::kUnexplained || failure == Failure::kUnusable;
+  return may_be && free_bytes < kLeast ? Failure::kOutOfMemory : failure;
 }
 
 ErrorKind kind_of(Failure failure) {
@@ -183,6 +184,7 @@ ErrorKind kind_of(Failure failure) {
     case Failure::kUncapturable:
     case Failure::kPoisoned:
     case Failure::kDefect:
+    case Failure::kUnexplained:
       break;
   }
   return ErrorKind::kDefect;
@@ -208,6 +210,7 @@ std::string_view advice(Failure failure) {
       return "this or earlier work on the GPU went wrong, and this process has lost the GPU: a defect of "
              "Temper, please report it, unless dmesg shows that the hardware failed (Xid errors)";
     case Failure::kDefect:
+    case Failure::kUnexplained:
       break;
   }
   return "a defect of Temper; please report it";

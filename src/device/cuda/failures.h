@@ -17,14 +17,15 @@ enum class Failure {
   kUncapturable,  // a call that no CUDA graph can hold; nothing has run
   kPoisoned,      // a defect of ours after which the process can do nothing more on the GPU
   kDefect,        // any other mistake of ours
+  kUnexplained,   // of a library: it failed, and does not say why; a defect unless memory is the reason
 };
 
 // Of an error number of CUDA's; nothing for a number that the table lacks, which is then a defect.
 std::optional<Failure> known_failure(int code);
 std::string_view name_of_failure(int code);  // "cudaErrorIllegalAddress"; empty where the table lacks it
 
-// A library that finds no memory to load a kernel says only that it failed: where next to nothing of the
-// GPU's memory is free, that is the reason of what would be a defect otherwise.
+// A library that finds no memory to load a kernel or itself says only that it failed, or that it cannot be
+// used: where next to nothing of the GPU's memory is free, that is the reason.
 Failure failure_with_free(Failure failure, size_t free_bytes);
 
 // kResources for memory, lost and unusable GPUs; kDefect for everything else.

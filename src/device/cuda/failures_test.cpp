@@ -35,10 +35,14 @@ TEST(CudaFailures, TheTableHasEveryErrorOfTheRuntime) {
 }
 
 TEST(CudaFailures, LibrariesThatFailWithoutFreeMemoryRanOutOfIt) {
-  EXPECT_EQ(failure_with_free(Failure::kDefect, 0), Failure::kOutOfMemory);
-  EXPECT_EQ(failure_with_free(Failure::kDefect, size_t{1} << 20), Failure::kOutOfMemory);
-  EXPECT_EQ(failure_with_free(Failure::kDefect, size_t{1} << 30), Failure::kDefect);
-  EXPECT_EQ(failure_with_free(Failure::kUnusable, 0), Failure::kUnusable);
+  for (const Failure failure : {Failure::kUnexplained, Failure::kUnusable}) {
+    EXPECT_EQ(failure_with_free(failure, 0), Failure::kOutOfMemory);
+    EXPECT_EQ(failure_with_free(failure, size_t{1} << 20), Failure::kOutOfMemory);
+    EXPECT_EQ(failure_with_free(failure, size_t{1} << 30), failure);
+  }
+  EXPECT_EQ(failure_with_free(Failure::kDefect, 0), Failure::kDefect);  // which says why
+  EXPECT_EQ(kind_of(Failure::kUnexplained), ErrorKind::kDefect);
+  EXPECT_EQ(advice(Failure::kUnexplained), advice(Failure::kDefect));
 }
 
 TEST(CudaFailures, DefectsExitWithOne) {

@@ -84,7 +84,7 @@ class Learner {
   void owe_evaluation() { owes_evaluation_ = true; }
   bool owes_evaluation() const { return owes_evaluation_; }
   void evaluate();
-  void check_replicas() const;  // what ranks hold alike (recipes/replicas.h)
+  void check_replicas() const;  // what ranks hold alike (parallel/replicas.h)
   bool is_unsaved() const { return asked_step_ != state_.step; }
   int64_t saved_step() const { return saved_step_; }
   // A checkpoint, in three parts (Saver). What is to be written, unless this step was asked for already;

@@ -46,8 +46,8 @@ models::BuildOptions plain() {
   return build;
 }
 
-struct Ranked {
-  Ranked(Group& ranks, const Mesh& mesh, FrozenFormat format, const std::string& folder)
+struct RankedBase {
+  RankedBase(Group& ranks, const Mesh& mesh, FrozenFormat format, const std::string& folder)
       : groups(ranks, mesh) {
     models::BuildOptions build = plain();
     build.base_dtype = format;
@@ -61,7 +61,7 @@ struct Ranked {
 // What the frozen matrices mean, by their names.
 using Matrices = std::map<std::string, Tensor>;
 // Those that come and go are gathered, which all ranks do at the same time.
-Matrices matrices_of(Ranked& ranked) {
+Matrices matrices_of(RankedBase& ranked) {
   layers::ParameterStore& parameters = ranked.model->decoder.parameters();
   const layers::ModelRanks& ranks = ranked.model->decoder.ranks();
   Matrices all;
@@ -95,13 +95,13 @@ void save_codes(const std::string& folder, bool nested) {
   save_made_up_nf4(*model, folder, nested, 64);
 }
 
-struct Learnt {
+struct Learned {
   std::vector<double> losses, norms;
   std::vector<PlacedTensor> gradients;  // of the adapter's parameters in the first update
   std::vector<std::unique_ptr<Placement>> placements;
 };
 
-Learnt learn(Ranked& ranked) {
+Learned learn(RankedBase& ranked) {
   const auto adapter = models::new_adapter(
       *ranked.model, {.rank = 4, .targets = {.names = {"q_proj", "k_proj", "v_proj", "o_proj"}}}, 1, "");
   optimizers::AdamW optimizer(adapter->parameters(), ranked.model->decoder.ops(), {},
@@ -111,7 +111,7 @@ Learnt learn(Ranked& ranked) {
   const Group& data = ranked.groups.data();
   for (uint32_t row = 0; row < 4; ++row)
     if (static_cast<int>(row) * data.size() / 4 == data.rank()) rows.push_back(test_row(row, {7, 5}));
-  Learnt learnt;
+  Learned learnt;
   for (int step = 0; step < 3; ++step) {
     const training::StepResult result =
         trainer.begin({{.adapter = adapter.get(), .optimizer = &optimizer, .rows = &rows, .lr = 1e-2}})[0]
@@ -130,7 +130,7 @@ Learnt learn(Ranked& ranked) {
 }
 
 // Element by element of what this rank holds; relative to the largest of a tensor.
-void expect_gradients(const Learnt& found, const Learnt& expected) {
+void expect_gradients(const Learned& found, const Learned& expected) {
   ASSERT_EQ(found.gradients.size(), expected.gradients.size());
   double all = 0;
   for (size_t i = 0; i < found.gradients.size(); ++i) {
@@ -155,9 +155,9 @@ void expect_same_on_ranks(const std::string& folder) {
   for (const FrozenFormat format : {FrozenFormat::kNf4, FrozenFormat::kNf4Double}) {
     SCOPED_TRACE(format == FrozenFormat::kNf4 ? "nf4" : "nf4_double");
     Matrices whole;
-    Learnt expected;
+    Learned expected;
     collectives::launch("local", {}, [&](Group& alone) {
-      Ranked one(alone, {}, format, folder);
+      RankedBase one(alone, {}, format, folder);
       whole = matrices_of(one);
       expected = learn(one);
     });
@@ -170,7 +170,7 @@ void expect_same_on_ranks(const std::string& folder) {
       SCOPED_TRACE(to_string(mesh));
       std::mutex mutex;
       collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
-        Ranked ranked(ranks, mesh, format, folder);
+        RankedBase ranked(ranks, mesh, format, folder);
         const layers::ParameterStore& parameters = ranked.model->decoder.parameters();
         const Matrices here = matrices_of(ranked);
         {
@@ -190,7 +190,7 @@ void expect_same_on_ranks(const std::string& folder) {
           }
           EXPECT_EQ(flat > 0, mesh.shard_level == 3);
         }
-        const Learnt found = learn(ranked);
+        const Learned found = learn(ranked);
         const std::lock_guard lock(mutex);
         for (size_t i = 0; i < found.losses.size(); ++i) {
           EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-5 * expected.losses[i]) << i;
@@ -217,7 +217,7 @@ TEST(NarrowBases, RanksDivideTheCodesOfAFolder) {
     const auto plain_model = models::load_model(out / "model", plain());
     collectives::launch("local", {}, [&](Group& alone) {
       const FrozenFormat format = nested ? FrozenFormat::kNf4Double : FrozenFormat::kNf4;
-      Ranked kept(alone, {}, format, out / "model");
+      RankedBase kept(alone, {}, format, out / "model");
       for (const auto& [name, value] : matrices_of(kept)) {
         const Tensor read = plain_model->decoder.parameters().value(name);
         EXPECT_EQ(std::memcmp(value.raw(), read.raw(), static_cast<size_t>(read.bytes())), 0) << name;

@@ -61,8 +61,19 @@ std::optional<Batch> BatchMaker::next() {
   }
   const bool ended = options_.num_epochs > 0 && epoch_ == options_.num_epochs;
   batch.epoch = ended ? epoch_ - 1 : epoch_;
-  batch.progress = rows_.progress();
+  batch.progress = progress();
   return batch;
+}
+
+// Epochs that were read, without the rows that wait to be packed.
+double BatchMaker::progress() const {
+  int64_t waiting = 0;
+  const auto count = [&](const auto& groups) {
+    for (const DocumentGroup& group : groups) waiting += std::ranges::count(group, 0, &Document::piece);
+  };
+  count(packer_.closed());
+  count(packer_.open());
+  return std::max(0.0, rows_.progress() - static_cast<double>(waiting) / rows_.epoch_rows());
 }
 
 bool BatchMaker::step_is_full() const {
@@ -81,6 +92,7 @@ bool BatchMaker::advance() {
   ReadAhead::Row row = rows_.take();
   if (!row.read.error.empty() && options_.on_bad_row == OnBadRow::kStop) blame_first(row);
   counts_[mixture_->member_of(row.row)].add(row.read, options_.on_bad_row);
+  cuts_targets_ |= row.read.row.status == RowStatus::kNoTargets && row.read.row.was_too_long;
   if (!row.read.kept()) return true;
   ++kept_in_epoch_;
   add(row.row, std::move(row.read.row));
@@ -103,12 +115,13 @@ void BatchMaker::end_epoch() {
   if (kept_in_epoch_ == 0) {
     const RowCounts all = counts();
     std::string remedies;
-    if (all.no_targets + all.too_long > 0)
+    if (all.too_long > 0 || cuts_targets_)
       remedies += fmt::format("; rows that are cut lose their targets first: see data.max_length ({})",
                               options_.max_length);
     if (all.no_targets > 0)
       remedies +=
-          "; rows whose chat template writes no answers have none: `temper data inspect` shows the texts";
+          "; rows without an answer, or whose chat template writes none, have no targets: `temper data "
+          "inspect` shows the texts";
     if (all.empty > 0) remedies += "; data.on_empty_answer: learn keeps rows with empty answers";
     fail("[data] no row of {} is left to use: {}{}", mixture_->describe(), all.describe(), remedies);
   }

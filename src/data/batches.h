@@ -31,7 +31,7 @@ struct Batch {
   int64_t tokens = 0;
   int64_t target_tokens = 0;
   int64_t epoch = 0;    // being read when the batch was full, from 0
-  double progress = 0;  // epochs read, for example 1.25
+  double progress = 0;  // epochs in the batches so far, for example 1.25; rows that wait to be packed are not
 };
 
 // Makes batches in the calling thread. The mixture must outlive it. After an Error only restore() may follow.
@@ -52,6 +52,7 @@ class BatchMaker {
 
  private:
   bool step_is_full() const;
+  double progress() const;
   bool advance();  // by one row or to the next epoch; false at the end of the last
   void end_epoch();
   void blame_first(ReadAhead::Row& row) const;
@@ -64,6 +65,7 @@ class BatchMaker {
   ReadAhead rows_;
   Packer packer_;
   int64_t epoch_ = 0, kept_in_epoch_ = 0;
+  bool cuts_targets_ = false;  // a row lost all of its targets to max_length
   std::vector<RowCounts> counts_;
 };
 

@@ -280,7 +280,13 @@ TEST_F(LoaderTest, ErrorsComeThrough) {
   expect_has(message_of([&] { Loader(cut, options_).next(); }),
              "dropped 1 without a target token; rows that are cut lose their targets first: see "
              "data.max_length (24); "
-             "rows whose chat template writes no answers have none: `temper data inspect` shows the texts");
+             "rows without an answer, or whose chat template writes none, have no targets: `temper data "
+             "inspect` shows the texts");
+  row_options_.max_length = 24;
+  const Mixture unanswered =
+      mixture_of({write_lines(folder_, "asked.jsonl", {R"({"input_ids": [5, 6], "labels": [-100, -100]})"})},
+                 row_options_);
+  EXPECT_EQ(message_of([&] { Loader(unanswered, options_).next(); }).find("max_length"), std::string::npos);
   options_.tokens_per_step = 5;
   EXPECT_EQ(message_of([&] { Loader(mixture, options_); }),
             "[data] set one of rows_per_step (found 2) and tokens_per_step (found 5) above 0");
@@ -309,6 +315,25 @@ TEST_F(LoaderTest, CountsRowsThatWereTrained) {
   counts.bad = 1;
   EXPECT_EQ(counts.describe_training(6),
             "trained 12 rows, of 6 in the data; of 14 that were read: 2 truncated, dropped 1 bad");
+}
+
+// The window holds all of the data, and batches have few of them.
+TEST_F(LoaderTest, ProgressIsOfRowsInBatches) {
+  open(some_rows(60, false));
+  const Mixture mixture = rows();
+  options_.num_epochs = 2;
+  options_.pack_window = 100;
+  for (const Packing packing : {Packing::kBestFit, Packing::kSequential, Packing::kNone}) {
+    options_.packing = packing;
+    Loader loader(mixture, options_);
+    double last = 0;
+    while (const auto batch = loader.next()) {
+      EXPECT_NEAR(batch->progress, static_cast<double>(loader.counts().trained) / 60, 1e-9);
+      EXPECT_GT(batch->progress, last);
+      last = batch->progress;
+    }
+    EXPECT_EQ(last, 2);
+  }
 }
 
 // A piece of a row that was split is no row of its own.

@@ -33,7 +33,10 @@ class ReadAhead {
   Row take();
 
   const RowOrder::Place& place() const { return place_; }  // behind the row that take() gave last
-  double progress() const { return order_.progress(place_); }
+  double progress() const {
+    return order_.progress(place_);
+  }  // epochs whose rows were taken, for example 1.25
+  double epoch_rows() const { return order_.epoch_rows(); }
   void restore(const RowOrder::Place& place);
 
  private:

@@ -204,9 +204,9 @@ void RowEncoder::fit(EncodedRow& row) const {
       kept.push_back(std::move(example));
       continue;
     }
-    // Both answers of a preference stay one example each.
-    const bool pair = row.format == RowFormat::kPreference && options_.goal != Goal::kLanguageModel;
-    const bool splits = options_.overflow == Overflow::kSplit && !pair && !compares(options_.goal);
+    row.was_too_long = true;
+    const bool keeps_pair = row.format == RowFormat::kPreference && options_.goal != Goal::kLanguageModel;
+    const bool splits = options_.overflow == Overflow::kSplit && !keeps_pair && !compares(options_.goal);
     const int64_t end = splits ? example.size() : limit;
     for (int64_t begin = 0; begin < end; begin += limit) kept.push_back(part_of(example, begin, limit));
   }

@@ -94,6 +94,7 @@ struct EncodedRow {
   std::vector<Example> examples;
   int64_t full_length = 0;               // tokens before anything was cut off
   int64_t tokens_cut = 0;                // that no example holds
+  bool was_too_long = false;             // an example was longer than max_length
   std::vector<std::string> unused = {};  // fields that nothing reads (unused_fields.h)
   std::vector<std::string> lost = {};    // what the row says and its text does not (losses.h)
   std::vector<std::string> notes = {};   // what is said of such rows once, and is no loss

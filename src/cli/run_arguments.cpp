@@ -64,7 +64,10 @@ config::Schema RunArguments::load(recipes::RunConfig& config) const {
   if (contains({".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"}, formats::ending_of(yaml_file)))
     fail("[{}] is a data file, expected a run's YAML file; write --data.train {}", yaml_file, yaml_file);
   config::Schema schema = config::schema_of(config);
-  config::load(schema, is_run ? join_path(yaml_file, "config.yaml") : yaml_file, flags);
+  if (is_run)
+    config::load_saved(schema, join_path(yaml_file, "config.yaml"), flags);
+  else
+    config::load(schema, yaml_file, flags);
   recipes::set_model_defaults(config, schema);
   return schema;
 }

@@ -53,8 +53,13 @@ struct Field {
   bool is_required = false;
   bool is_path = false;
   bool is_rare = false;
-  bool may_change = false;          // a run that is resumed may have another value of it
-  std::optional<Json> before = {};  // what runs did that are older than the key
+  bool may_change = false;  // a run that is resumed may have another value of it
+  // What versions before the key had: what runs did, and another name.
+  struct Before {
+    std::optional<Json> value = {};
+    std::string name = {};
+  };
+  Before before = {};
   std::optional<double> minimum, maximum;
   bool open_minimum = false, open_maximum = false;  // the bound itself is not allowed
   std::vector<Json> allowed;
@@ -65,12 +70,13 @@ struct Field {
   Field& at_most(double bound);
   Field& below(double bound);
   Field& one_of(std::vector<Json> values);
-  Field& required();                  // an omitted key is an error
-  Field& shorthand(std::string key);  // an element written as one scalar sets this key of it
-  Field& path();                      // text that begins with ~ or $HOME has the user's folder there
-  Field& rare();                      // a group that help lists last
-  Field& changeable();                // another value, or another one below it, does not make another run
-  Field& older_runs_had(Json value);  // where that is not the default
+  Field& required();                      // an omitted key is an error
+  Field& shorthand(std::string key);      // an element written as one scalar sets this key of it
+  Field& path();                          // text that begins with ~ or $HOME has the user's folder there
+  Field& rare();                          // a group that help lists last
+  Field& changeable();                    // another value, or another one below it, does not make another run
+  Field& older_runs_had(Json value);      // where that is not the default
+  Field& formerly(std::string old_name);  // saved configurations may have this name (load_saved)
   // A value that is refused gets this answer: what other programs write here.
   Field& answer(std::string value, std::string text);
 };

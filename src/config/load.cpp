@@ -19,7 +19,8 @@ std::string child(const std::string& parent, const std::string& name) {
 
 class Loader {
  public:
-  explicit Loader(Schema& root) : root_(root) {}
+  // `is_saved`: the file may be one that an older version wrote.
+  explicit Loader(Schema& root, bool is_saved = false) : root_(root), is_saved_(is_saved) {}
 
   void read_file(const Node& node) {
     if (node.kind != Node::Kind::kNull) read_group(root_, node, "");
@@ -135,7 +136,8 @@ class Loader {
            path.empty() ? "" : fmt::format("; its keys are {}", join(names_of(schema))));
     for (const auto& [key, value] : node.members) {
       const Field* field = schema.find(key);
-      const std::string key_path = child(path, key);
+      if (field == nullptr && is_saved_) field = schema.find_former(key);
+      const std::string key_path = child(path, field != nullptr ? field->name : key);
       if (field == nullptr && path.empty() && value.is_aliased)
         continue;  // a place for what aliases refer to
       if (field == nullptr && key.find('.') != std::string::npos && schema.find_path(key) != nullptr)
@@ -201,6 +203,7 @@ class Loader {
   }
 
   Schema& root_;
+  const bool is_saved_;
   std::set<std::string> written_, given_;  // keys; of flags
   std::deque<Schema> elements_;            // that flags set
 };
@@ -210,6 +213,13 @@ class Loader {
 void load(Schema& schema, const std::string& yaml_file, const std::vector<std::string>& flags) {
   if (yaml_file.empty()) return load_text(schema, "", kCommandLine, flags);
   load_text(schema, read_stream(yaml_file), yaml_file, flags);
+}
+
+void load_saved(Schema& schema, const std::string& yaml_file, const std::vector<std::string>& flags) {
+  Loader loader(schema, true);
+  loader.read_file(parse_yaml(read_stream(yaml_file), yaml_file));
+  loader.read_flags(flags);
+  loader.finish(yaml_file);
 }
 
 void load_text(Schema& schema, std::string_view yaml, std::string_view where,

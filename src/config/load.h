@@ -15,6 +15,9 @@ namespace temper::config {
 // expected; after one, the variables are in an undefined mixture of old and new values.
 void load(Schema& schema, const std::string& yaml_file, const std::vector<std::string>& flags = {});
 
+// The same of a file that dump() wrote: keys may have names of older versions (Field::formerly).
+void load_saved(Schema& schema, const std::string& yaml_file, const std::vector<std::string>& flags = {});
+
 // The same from text; `where` stands for the file in messages.
 void load_text(Schema& schema, std::string_view yaml, std::string_view where,
                const std::vector<std::string>& flags = {});

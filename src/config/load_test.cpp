@@ -222,8 +222,6 @@ void describe(Schema& s, WithPaths& c) {
   s.field("path", c.path, "a path").path();
   s.field("text", c.text, "a text").answer("theirs", "write ours");
   s.field("files", c.files, "paths").path();
-  s.answer("their_name", "text");
-  s.answer("their_way", "there is none; leave it out");
 }
 
 TEST(Load, PathsKnowTheUsersFolder) {
@@ -235,17 +233,6 @@ TEST(Load, PathsKnowTheUsersFolder) {
   EXPECT_EQ(config.path, home + "/m");
   EXPECT_EQ(config.text, "~/m");
   EXPECT_EQ(config.files, (std::vector<std::string>{home + "/a", "b"}));
-}
-
-TEST(Load, NamesOfOthersAreAnswered) {
-  WithPaths config;
-  Schema schema = schema_of(config);
-  const auto message = [&](const std::string& key) {
-    return error_of([&] { load_text(schema, key + ": 1", "f.yaml"); });
-  };
-  EXPECT_EQ(message("their_name"), "[f.yaml:1] unknown key 'their_name'; Temper calls it 'text'");
-  EXPECT_EQ(message("Their-Name"), "[f.yaml:1] unknown key 'Their-Name'; Temper calls it 'text'");
-  EXPECT_EQ(message("their_way"), "[f.yaml:1] unknown key 'their_way'; there is none; leave it out");
 }
 
 TEST(Load, WrongFlagsSayWhatToWrite) {

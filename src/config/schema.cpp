@@ -110,7 +110,12 @@ Field& Field::changeable() {
 }
 
 Field& Field::older_runs_had(Json value) {
-  before = std::move(value);
+  before.value = std::move(value);
+  return *this;
+}
+
+Field& Field::formerly(std::string old_name) {
+  before.name = std::move(old_name);
   return *this;
 }
 
@@ -142,6 +147,20 @@ const Field* Schema::find(std::string_view name) const {
   for (const auto& field : fields_)
     if (field->name == name) return field.get();
   return nullptr;
+}
+
+const Field* Schema::find_former(std::string_view name) const {
+  for (const auto& field : fields_)
+    if (field->before.name == name) return field.get();
+  return nullptr;
+}
+
+void Schema::answer(const std::string& name, std::string meant) {
+  const auto is_sentence = [](const std::string& text) { return text.find(' ') != std::string::npos; };
+  std::vector<std::string>& all = answers_[name];
+  invariant(all.empty() || !(is_sentence(all.front()) || is_sentence(meant)),
+            fmt::format("the unknown key '{}' has two answers", name));
+  all.push_back(std::move(meant));
 }
 
 const Field* Schema::find_path(std::string_view path) const {

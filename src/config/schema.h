@@ -74,12 +74,10 @@ class Schema {
   }
 
   // An unknown key of this name, at any place, gets this answer. `meant` is the dotted path of the key that
-  // it stands for, as in help ("adapters[].rank"), or a whole sentence. Of the root schema.
-  void answer(std::string name, std::string meant) {
-    const bool is_new = answers_.emplace(std::move(name), std::move(meant)).second;
-    invariant(is_new, "an unknown key has two answers");
-  }
-  const std::map<std::string, std::string>& answers() const { return answers_; }
+  // it stands for, as in help ("adapters[].rank"), or a whole sentence. A name may stand for several keys,
+  // but a sentence is its only answer. Of the root schema.
+  void answer(const std::string& name, std::string meant);
+  const std::map<std::string, std::vector<std::string>>& answers() const { return answers_; }
 
   // True when `path` ("train.optimizer.lr", "data.sources[0].path") or anything below it was written by the
   // last load(). A path that is not declared is a defect of the caller.
@@ -87,8 +85,9 @@ class Schema {
   void set_written(std::set<std::string> paths) { written_ = std::move(paths); }
 
   const std::vector<std::unique_ptr<Field>>& fields() const { return fields_; }
-  const Field* find(std::string_view name) const;       // of this level
-  const Field* find_path(std::string_view path) const;  // dotted; list elements may carry an index, [0]
+  const Field* find(std::string_view name) const;         // of this level
+  const Field* find_former(std::string_view name) const;  // of this level, by Field::Before
+  const Field* find_path(std::string_view path) const;    // dotted; list elements may carry an index, [0]
 
  private:
   template <class T, class ToJson, class FromJson>
@@ -105,7 +104,7 @@ class Schema {
 
   std::vector<std::unique_ptr<Field>> fields_;
   std::set<std::string> written_;
-  std::map<std::string, std::string> answers_;
+  std::map<std::string, std::vector<std::string>> answers_;
   std::shared_ptr<void> sample_;  // the element that a list's own schema is bound to
 };
 

@@ -1,5 +1,6 @@
 #include "config/suggest.h"
 
+#include <algorithm>
 #include <cctype>
 
 #include "base/error.h"
@@ -29,11 +30,27 @@ const Schema* schema_at(const Schema& root, const std::string& path) {
   return field != nullptr ? field->group.get() : nullptr;
 }
 
-// Where keys beside `path` have that name too, it is the one among them that is meant: of an adapter, say.
-std::string beside(const Schema& root, const std::string& path, const std::string& meant) {
-  const std::string parent = split_leaf(path).first, leaf = split_leaf(meant).second;
+// Where a key beside `path` has the name of one that may be meant, it is the one: of an adapter, say. Else
+// each may be.
+std::vector<std::string> beside(const Schema& root, const std::string& path,
+                                const std::vector<std::string>& meant) {
+  const std::string parent = split_leaf(path).first;
   const Schema* siblings = parent.empty() ? nullptr : schema_at(root, parent);
-  return siblings != nullptr && siblings->find(leaf) != nullptr ? parent + "." + leaf : meant;
+  for (const std::string& key : meant)
+    if (const std::string leaf = split_leaf(key).second; siblings && siblings->find(leaf) != nullptr)
+      return {parent + "." + leaf};
+  return meant;
+}
+
+// The keys that had this name in older versions.
+void collect_renamed(const Schema& schema, const std::string& prefix, const std::string& name,
+                     std::vector<std::string>& paths) {
+  for (const auto& field : schema.fields()) {
+    const std::string path = prefix + field->name;
+    if (field->before.name == name) paths.push_back(path);
+    if (field->group)
+      collect_renamed(*field->group, path + (field->kind == Field::Kind::kList ? "[]." : "."), name, paths);
+  }
 }
 
 std::string lower_with_underscores(std::string text) {
@@ -41,21 +58,34 @@ std::string lower_with_underscores(std::string text) {
   return text;
 }
 
-// What other programs call a key, answered with ours.
+// What other programs, or older versions, call a key, answered with its name.
 std::string answer_of(const Schema& root, const std::string& path) {
-  const auto found = root.answers().find(lower_with_underscores(split_leaf(path).second));
+  const std::string name = lower_with_underscores(split_leaf(path).second);
+  std::vector<std::string> renamed;
+  collect_renamed(root, "", name, renamed);
+  if (!renamed.empty())
+    return fmt::format("its name is '{}' now", join(beside(root, path, renamed), "' or '"));
+  const auto found = root.answers().find(name);
   if (found == root.answers().end()) return "";
-  const std::string& meant = found->second;
-  if (meant.find(' ') != std::string::npos) return meant;
-  return fmt::format("Temper calls it '{}'", beside(root, path, meant));
+  const std::vector<std::string>& meant = found->second;
+  if (meant.front().find(' ') != std::string::npos) return meant.front();
+  return fmt::format("Temper calls it '{}'", join(beside(root, path, meant), "' or '"));
 }
 
-// The key is in several places: those outside of lists, and of these at most three.
+// The key is in several places: at most three. Those in lists count where they are nearer to the top than all
+// others, as the rank of an adapter is.
 std::vector<std::string> places_of(const std::vector<std::string>& same_leaf) {
-  std::vector<std::string> places = same_leaf;
+  constexpr size_t kMost = 3;
   const auto in_list = [](const std::string& key) { return key.find("[]") != std::string::npos; };
-  std::erase_if(places, in_list);
-  if (places.size() > 3) places.clear();
+  const auto depth = [](const std::string& key) { return std::ranges::count(key, '.'); };
+  std::vector<std::string> outside = same_leaf, places;
+  std::erase_if(outside, in_list);
+  for (const std::string& key : same_leaf)
+    if (!in_list(key) ||
+        std::ranges::all_of(outside, [&](const std::string& other) { return depth(key) < depth(other); }))
+      places.push_back(key);
+  if (places.size() > kMost) places = outside;
+  if (places.size() > kMost) places.clear();
   return places;
 }
 

@@ -10,8 +10,8 @@ namespace temper::losses {
 // 2024, equations 7 and 8). The reward is β r.
 struct Kto {
   double beta = 0.1;
-  double good_weight = 1;  // λ_D
-  double bad_weight = 1;   // λ_U
+  double desirable_weight = 1;    // λ_D
+  double undesirable_weight = 1;  // λ_U
 };
 
 struct AnswerLoss {

@@ -123,7 +123,7 @@ TEST(Kto, GoodAnswersGainAndBadOnesLose) {
   for (const Answer& answer : kAnswers)
     for (const bool good : {true, false})
       for (const double z0 : {0.0, 1.25}) {
-        const Kto options{.beta = 0.3, .good_weight = 1.5, .bad_weight = 0.75};
+        const Kto options{.beta = 0.3, .desirable_weight = 1.5, .undesirable_weight = 0.75};
         const Formula formula = [&](const Answer& a, const Answer&) {
           const double r = a.logp - a.reference_logp, x = options.beta * (good ? r - z0 : z0 - r);
           return (good ? 1.5 : 0.75) * (1 - 1 / (1 + std::exp(-x)));

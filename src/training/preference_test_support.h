@@ -47,7 +47,7 @@ inline std::vector<PreferenceLoss> all_losses() {
           losses::Dpo{.beta = 2, .margin = 0.5, .length_normalized = true, .reference_free = true},
           losses::Dpo{.form = losses::Dpo::Form::kIpo, .length_normalized = true},
           losses::Orpo{.lambda = 0.4},
-          losses::Kto{.beta = 0.2, .good_weight = 1.3}};
+          losses::Kto{.beta = 0.2, .desirable_weight = 1.3}};
 }
 
 inline bool is_kto(const PreferenceLoss& loss) { return std::holds_alternative<losses::Kto>(loss); }

@@ -326,7 +326,7 @@ TEST_F(GrpoCli, MistakesAreNamed) {
                  2, "[grpo.batch_invariant] is true, but such kernels compute float32 on the CPU");
   // Every answer is worth the same.
   const std::string same = configuration(
-      "same", "  rewards: [{type: pattern, pattern: '$'}]\n  dynamic_sampling: true\n  most_rounds: 2\n");
+      "same", "  rewards: [{type: pattern, pattern: '$'}]\n  dynamic_sampling: true\n  max_rounds: 2\n");
   for (const char* const ranks : {"", " --ranks 2", " --ranks 2 --parallel.tensor 2"})
     expect_refused("train " + same + " --output " + folder() + "/same" + ranks, 2,
                    "[grpo.dynamic_sampling] after 2 rounds");

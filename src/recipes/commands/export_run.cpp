@@ -14,7 +14,7 @@ RunConfig config_of(const RunFiles& files) {
   if (!exists(files.config())) fail("[{}] has no config.yaml; expected the folder of a run", files.folder);
   RunConfig config;
   config::Schema schema = config::schema_of(config);
-  config::load(schema, files.config());
+  config::load_saved(schema, files.config());
   if (!config.quantize.to_options().any())
     fail("[{}] was trained without quantize: its model is a plain folder already, {}", files.folder,
          files.model());

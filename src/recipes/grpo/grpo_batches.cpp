@@ -156,11 +156,11 @@ void GrpoBatches::roll() {
   // Ranks wait for each other's answers, and for verdicts, longer than for an update.
   setup_.ranks.set_deadline(parallel::StepDeadline::kLong);
   for (int64_t asked = 0; std::ssize(groups_) < keys_.prompts_per_rollout; ++report_.rounds) {
-    if (report_.rounds == keys_.most_rounds && keys_.dynamic_sampling)
+    if (report_.rounds == keys_.max_rounds && keys_.dynamic_sampling)
       fail(
           "[grpo.dynamic_sampling] after {} rounds of prompts only {} of {} groups have answers whose "
           "rewards differ: the task is solved, too hard, or the reward gives every answer the same. Look at "
-          "rollouts.jsonl, raise grpo.most_rounds, or set dynamic_sampling: false",
+          "rollouts.jsonl, raise grpo.max_rounds, or set dynamic_sampling: false",
           report_.rounds, groups_.size(), keys_.prompts_per_rollout);
     // Not one by one towards the end: some prompts more cost less than another round.
     const int64_t missing = keys_.prompts_per_rollout - std::ssize(groups_),

@@ -60,8 +60,10 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
            "Whether answers that were cut off at max_new_tokens are learnt from.");
   s.field("dynamic_sampling", c.dynamic_sampling,
           "Ask more prompts until prompts_per_rollout of them have answers whose rewards differ.");
-  s.field("most_rounds", c.most_rounds, "Rounds of prompts for a rollout, at most, with dynamic_sampling.")
-      .at_least(1);
+  s.field("max_rounds", c.max_rounds,
+          "The largest number of rounds of prompts in a rollout; dynamic_sampling reads it.")
+      .at_least(1)
+      .formerly("most_rounds");
 }
 
 // What decides no answer, but for the last bits of numbers.
@@ -195,7 +197,7 @@ void refuse_unread(const GrpoKeys& c) {
   check_kl_in_loss(c);
   if (std::find(c.stop.begin(), c.stop.end(), "") != c.stop.end())
     fail("[grpo.stop] has an empty text, which would end every answer at its first token; leave it out");
-  refuse(c.most_rounds != GrpoKeys().most_rounds, c.dynamic_sampling, "most_rounds",
+  refuse(c.max_rounds != GrpoKeys().max_rounds, c.dynamic_sampling, "max_rounds",
          "dynamic_sampling is false");
   refuse(c.check_sync, c.rollout_parallel.any(), "check_sync",
          "rollouts use the weights that are trained: rollout_parallel is not set");

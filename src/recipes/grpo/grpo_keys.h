@@ -53,7 +53,7 @@ struct GrpoKeys {
   double correction_cap = 2, correction_low = 0.5;
   double entropy = 0;
   bool dynamic_sampling = false;
-  int64_t most_rounds = 10;
+  int64_t max_rounds = 10;
   double max_log_prob_gap = 1;
   bool share_prompts = true;
   bool routing_replay = false;

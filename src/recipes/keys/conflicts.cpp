@@ -8,7 +8,7 @@ namespace {
 // The values of keys that a file may be too old to have.
 void set_before(const config::Schema& schema) {
   for (const auto& field : schema.fields()) {
-    if (field->before) field->set(*field->before);
+    if (field->before.value) field->set(*field->before.value);
     if (field->kind == config::Field::Kind::kGroup) set_before(*field->group);
   }
 }
@@ -31,7 +31,7 @@ struct Comparison {
     }
     const Json was = config::value_of(before), is = config::value_of(now);
     if (was == is) return;
-    const bool is_older = now.before && !old_run.was_written(path);
+    const bool is_older = now.before.value && !old_run.was_written(path);
     differences.push_back(fmt::format("{}: {}, now {}{}", path, was.dump(), is.dump(),
                                       is_older ? " (the run is older than this key)" : ""));
   }
@@ -43,7 +43,7 @@ std::vector<std::string> conflicting_keys(const std::string& old_yaml_file, cons
   RunConfig before, copy = now;
   config::Schema old_schema = config::schema_of(before);
   set_before(old_schema);
-  config::load(old_schema, old_yaml_file);
+  config::load_saved(old_schema, old_yaml_file);
   Comparison comparison{old_schema};
   comparison.compare(old_schema, config::schema_of(copy), "");
   return comparison.differences;

@@ -72,6 +72,23 @@ TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
   EXPECT_TRUE(conflicts("data: {train: [a.jsonl]}\ntrain: {steps: 10}\n", now).empty());
 }
 
+// Runs that older versions left resume, though keys have other names now.
+TEST(Conflicts, KeysHaveNamesOfOlderVersions) {
+  std::string left = left_by("recipe: grpo\ngrpo: {max_rounds: 3, dynamic_sampling: true}\n");
+  for (const auto& [name, former] : {std::pair<std::string, std::string>{"max_rounds", "most_rounds"},
+                                     {"undesirable_weight", "bad_weight"},
+                                     {" desirable_weight", " good_weight"}}) {
+    const size_t at = left.find(name);
+    ASSERT_NE(at, std::string::npos) << left;
+    left.replace(at, name.size(), former);
+  }
+  RunConfig now;
+  config::Schema schema = config::schema_of(now);
+  config::load_text(schema, "model: {path: m}\nrecipe: grpo\ngrpo: {max_rounds: 4, dynamic_sampling: true}\n",
+                    "now");
+  EXPECT_EQ(conflicts_with(left, now), (std::vector<std::string>{"grpo.max_rounds: 3, now 4"}));
+}
+
 // Before the key existed, empty answers were learnt.
 TEST(Conflicts, RunsThatAreOlderThanTheKeyLearntEmptyAnswers) {
   std::string left = left_by("data: {train: [a.jsonl]}\n");

@@ -25,8 +25,14 @@ void describe(config::Schema& s, PreferenceKeys& c) {
           "Compare log-probabilities per token; dpo and ipo read it.");
   s.field("reference_free", c.reference_free, "Compare with no reference; dpo and ipo read it.");
   s.field("lambda", c.lambda, "The weight of the odds ratio; orpo reads it.").above(0);
-  s.field("good_weight", c.good_weight, "The weight of good answers; kto reads it.").above(0);
-  s.field("bad_weight", c.bad_weight, "The weight of bad answers; kto reads it.").above(0);
+  s.field("desirable_weight", c.desirable_weight,
+          "The weight of desirable answers (label true) in the loss; kto reads it.")
+      .above(0)
+      .formerly("good_weight");
+  s.field("undesirable_weight", c.undesirable_weight,
+          "The weight of undesirable answers (label false) in the loss; kto reads it.")
+      .above(0)
+      .formerly("bad_weight");
   s.field("reference", c.reference,
           "The folder of a model to compare with. Omitted: the model as it was (without its adapter).")
       .path();
@@ -38,7 +44,7 @@ void describe(config::Schema& s, PreferenceKeys& c) {
 
 training::PreferenceLoss PreferenceKeys::to_loss() const {
   if (loss == Kind::kOrpo) return losses::Orpo{lambda};
-  if (loss == Kind::kKto) return losses::Kto{beta, good_weight, bad_weight};
+  if (loss == Kind::kKto) return losses::Kto{beta, desirable_weight, undesirable_weight};
   return losses::Dpo{.form = loss == Kind::kIpo ? losses::Dpo::Form::kIpo : losses::Dpo::Form::kSigmoid,
                      .beta = beta,
                      .label_smoothing = label_smoothing,
@@ -60,8 +66,8 @@ void check_keys(const PreferenceKeys& c) {
   refuse(c.length_normalized, pair, "length_normalized", "dpo and ipo");
   refuse(c.reference_free, pair, "reference_free", "dpo and ipo");
   refuse(c.lambda != unset.lambda, c.loss == Kind::kOrpo, "lambda", "orpo");
-  refuse(c.good_weight != 1, kto, "good_weight", "kto");
-  refuse(c.bad_weight != 1, kto, "bad_weight", "kto");
+  refuse(c.desirable_weight != 1, kto, "desirable_weight", "kto");
+  refuse(c.undesirable_weight != 1, kto, "undesirable_weight", "kto");
   const bool compares = training::needs_reference(c.to_loss());
   if (!compares && (!c.reference.empty() || c.precompute))
     fail("[preference.{}] is set, but the loss has no reference; leave it out",

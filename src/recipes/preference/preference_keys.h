@@ -18,7 +18,7 @@ struct PreferenceKeys {
   bool length_normalized = false;
   bool reference_free = false;
   double lambda = 0.1;
-  double good_weight = 1, bad_weight = 1;
+  double desirable_weight = 1, undesirable_weight = 1;
   std::string reference;
   std::optional<bool> precompute;
   bool share_prompts = true;

@@ -5,6 +5,7 @@
 #include "base/end_signals.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/pinning.h"
 #include "collectives/launch.h"
 #include "collectives/launched.h"
 #include "collectives/start_ranks.h"
@@ -21,7 +22,19 @@ int number_of_ranks(const std::string& text) {
   return static_cast<int>(*ranks);
 }
 
+// More would take minutes to start, and memory for nothing. Plans (--dry-run) may be of any number.
+void check_cores(int ranks) {
+  constexpr int kMostOfCore = 16;
+  const auto cores = static_cast<int>(usable_cores().size());
+  if (ranks > kMostOfCore * cores)
+    fail(
+        "[command line] --ranks is {}, but {} cores may be used here, and at most {} ranks share a core; "
+        "start one rank for each GPU, or for each core or less",
+        ranks, cores, kMostOfCore);
+}
+
 int start(int ranks, const RunArguments& parsed, const RankedCommand& ranked) {
+  check_cores(ranks);
   std::vector<std::string> command{ranked.name};
   if (!parsed.yaml_file.empty()) command.push_back(parsed.yaml_file);
   command.insert(command.end(), parsed.chosen.begin(), parsed.chosen.end());

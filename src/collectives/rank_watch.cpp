@@ -140,7 +140,7 @@ void RankWatch::hear(Line& line) {
   at_.freed = now_;
   if (!line.ends && at_.lost == 0) {
     at_.lost = now_;
-    lost_ = describe(line) + " was lost";
+    lost_ = describe(line);
   }
   ::close(std::exchange(line.socket, -1));
 }
@@ -222,7 +222,7 @@ void RankWatch::look_at_memory() {
 std::string RankWatch::trouble() {
   const double now = now_ = waited_.seconds();
   if (at_.ended > 0) look_at_memory();
-  if (at_.lost > 0 && now > at_.lost + deadlines_.loss) return lost_;
+  if (at_.lost > 0 && now > at_.lost + deadlines_.loss) return lost_ + " was lost";
   if (at_.ended > 0 && now > std::min(at_.freed + deadlines_.end, at_.ended + deadlines_.ends))
     return fmt::format("{} does not end: a rank ended {:.0f} s ago, and for {:.0f} s no memory was freed",
                        lines_.empty() ? "mpirun" : describe(*lines_.front()), now - at_.ended,

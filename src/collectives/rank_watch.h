@@ -43,6 +43,8 @@ class RankWatch {
   bool kill_all();
   bool are_ready() const { return ready_ == ranks_; }  // have been: they found each other
   bool are_gone() const { return lines_.empty(); }
+  // The first rank that was lost, "rank 1 (process 412)"; empty: none was.
+  const std::string& lost() const { return lost_; }
 
  private:
   struct Line;

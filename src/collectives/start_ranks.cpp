@@ -97,7 +97,10 @@ class Launcher {
     for (;;) {
       watch_.listen(kSlice);
       if (stop_is_requested()) watch_.ask_to_stop();
-      if (const auto status = reap()) return code_of(*status);
+      if (const auto status = reap()) {
+        watch_.listen(0);
+        return code_of(*status);
+      }
       if (const std::string trouble = watch_.trouble(); !trouble.empty()) {
         std::fprintf(stderr, "temper: %s; all ranks are ended\n", trouble.c_str());
         return std::nullopt;
@@ -115,10 +118,11 @@ class Launcher {
     return status;
   }
 
-  static std::optional<int> code_of(int status) {
+  std::optional<int> code_of(int status) const {
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (code <= 128) return code;
-    std::fprintf(stderr, "temper: a rank was ended by signal %d (%s), and all others with it\n", code - 128,
+    std::fprintf(stderr, "temper: %s was ended by signal %d (%s), and all others with it\n",
+                 watch_.lost().empty() ? "a rank" : watch_.lost().c_str(), code - 128,
                  ::strsignal(code - 128));
     return std::nullopt;
   }

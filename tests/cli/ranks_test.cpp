@@ -297,6 +297,8 @@ TEST_F(Ranks, MistakesAreToldOnce) {
             "temper: [parallel.shard] is 'two'; expected a number of ranks, at least 1, or auto\n");
   EXPECT_EQ(refusal("--ranks 0"),
             "temper: [command line] --ranks is '0'; expected a number of ranks, 1 to 65536\n");
+  EXPECT_TRUE(refusal("--ranks 60000 --train.rows_per_step 60000")
+                  .starts_with("temper: [command line] --ranks is 60000, but "));
 }
 
 TEST_F(Ranks, WithDifferentConfigurationsAreRefused) {

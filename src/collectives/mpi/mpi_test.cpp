@@ -201,7 +201,8 @@ TEST(Mpi, ARankThatIsKilledEndsAll) {
     const RanksOutcome outcome = run_ranks(4, "signal", fmt::format("{} {}", where, SIGKILL));
     EXPECT_EQ(outcome.code, 4) << outcome.text;
     EXPECT_LT(outcome.seconds, 10);
-    expect_has(outcome.text, "a rank was ended by signal 9");
+    expect_has(outcome.text, "temper: rank 1 (process ");
+    expect_has(outcome.text, ") was ended by signal 9");
   }
 }
 

@@ -234,7 +234,7 @@ std::string advice(MemoryTag tag) {
       "train.activation_checkpointing selective or full";
   constexpr const char* kStates =
       "use smaller optimizer states: model.dtype, train.gradients and train.optimizer.moments bfloat16, "
-      "train.master_weights false";
+      "train.master_weights false (a run that has begun keeps its own)";
   switch (tag) {
     case MemoryTag::kKvCache:
       return "use a shorter prompt, fewer new tokens (--max-new-tokens) or --dtype bfloat16";

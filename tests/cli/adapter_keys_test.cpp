@@ -28,6 +28,15 @@ TEST_F(AdapterKeys, FlagsSetThoseOfOneAdapter) {
   EXPECT_FALSE(exists(out + "2"));
 }
 
+// What adapters share is not one adapter's mistake.
+TEST_F(AdapterKeys, MissingDataAreOfTheKeyThatNamesThem) {
+  const std::string run = "train " + yaml() + " --output " + folder() + "/nowhere --adapters ",
+                    missing = folder() + "/nothing_here.jsonl";
+  expect_refused(run + "'[{name: polite}]' --data.train " + missing, 2, "temper: [" + missing + "] no such");
+  expect_refused(run + "'[{name: polite, train: " + missing + "}]'", 2,
+                 "temper: [adapters.polite] [" + missing + "] no such file");
+}
+
 TEST_F(AdapterKeys, EpochsBesideStepsHaveNoEffect) {
   const auto said = [](const std::string& name, const std::string& list, const std::string& flags = "") {
     const Outcome outcome = run("train " + with_adapters(name, list) + " --dry-run" + flags);

@@ -164,6 +164,21 @@ TEST_F(Cli, AFinishedRunSaysSo) {
   EXPECT_EQ(run(command + " --train.steps 13").err.find("finished"), std::string::npos);
 }
 
+TEST_F(Cli, AFinishedRunKnowsItsAnswers) {
+  const std::string out = folder() + "/known", command = "train " + yaml() + " --train.steps 2 --output " +
+                                                         out + " --data.eval [" + folder() +
+                                                         "/eval.jsonl] --eval.exact_match ";
+  const auto said = [&](const std::string& questions) { return run(command + questions).err; };
+  const auto after = [&] { return Json::parse_file(out + "/summary.json").at("exact_match_after"); };
+  EXPECT_NE(said("2").find("exact match after training"), std::string::npos);
+  const Json known = after();
+  const std::string again = said("2");
+  EXPECT_NE(again.find("this run is finished"), std::string::npos) << again;
+  EXPECT_EQ(again.find("exact match"), std::string::npos) << again;
+  EXPECT_EQ(after(), known);
+  EXPECT_NE(said("3").find("exact match after training"), std::string::npos);
+}
+
 TEST_F(Cli, TheConsolesTextIsKept) {
   const std::string out = folder() + "/kept", command = "train " + yaml() + " --output " + out;
   const Outcome first =

@@ -214,7 +214,12 @@ TEST_F(Cli, AQuantizedRunIsExported) {
                  "has no config.yaml; expected the folder of a run");
   const std::string plain = folder() + "/never_quantized";
   ASSERT_EQ(run("train " + yaml() + " --train.steps 1 --output " + plain).code, 0);
-  expect_refused("export " + plain + " " + folder() + "/other", 2, "was trained without quantize");
+  expect_refused("export " + plain + " " + folder() + "/other", 2,
+                 "its model is a plain folder already, " + plain + "/model");
+  const std::string adapted = folder() + "/never_quantized_adapter";
+  ASSERT_EQ(run("train " + yaml() + " --train.steps 1 --adapters '[{name: a}]' --output " + adapted).code, 0);
+  expect_refused("export " + adapted + " " + folder() + "/other", 2,
+                 "its adapters are plain folders already, " + adapted + "/adapters/a/adapter (temper merge");
 }
 
 TEST_F(Cli, AnExportedFolderIsAModelLikeOthers) {

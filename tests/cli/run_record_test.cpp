@@ -32,8 +32,9 @@ TEST_F(Cli, ARefusedCommandChangesNothingInTheFolder) {
   std::vector<std::string> before;
   for (const std::string& name : names) before.push_back(read_file(out + "/" + name));
   write_file(folder() + "/other.jsonl", read_file(folder() + "/train.jsonl") + "{\"text\": \"one more\"}\n");
-  expect_refused(command + " --data.train [" + folder() + "/other.jsonl]", 2,
-                 "cannot resume with other data");
+  for (const char* dry : {"", " --dry-run"})
+    expect_refused(command + " --data.train [" + folder() + "/other.jsonl]" + dry, 2,
+                   "cannot resume with other data");
   for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(read_file(out + "/" + names[i]), before[i]) << names[i];
   ASSERT_EQ(run(command + " --train.steps 13").code, 0);
   EXPECT_NE(read_file(out + "/config.yaml").find("steps: 13  # written"), std::string::npos);
@@ -140,6 +141,9 @@ TEST_F(Cli, HugeNumbersAreRefusedAtOnce) {
   const std::string few = "--data.packing none --data.train [" + folder() + "/few.jsonl] ";
   expect_refused(dry + few + "--train.rows_per_step 1000", 2,
                  "an epoch has about 2 rows: one update would read the data 500 times; set it to 2 or less");
+  // Both rows are one when they are packed.
+  const std::string packed = "--data.train [" + folder() + "/few.jsonl] --train.rows_per_step ";
+  expect_refused(dry + packed + "150", 2, "an epoch has about 1 rows: one update would read the data 150 ");
   expect_refused(
       dry + few + "--train.epochs 1e6 --train.rows_per_step 1 --adapters '[{name: a, epochs: 1e9}]'", 2,
       " at most ");

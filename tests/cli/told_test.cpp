@@ -242,6 +242,7 @@ TEST_F(Told, AdaptersAreEvaluated) {
   const std::string config = folder() + "/two.yaml", out = folder() + "/two", model = folder() + "/model";
   write_file(config, read_file(yaml()) + "adapters:\n" + list);
   const std::string data = " --data.eval [" + folder() + "/eval.jsonl] --output " + out;
+  expect_refused("eval --model.path " + model, 2, "[data.eval] is missing; name the files to evaluate on");
   expect_refused("eval " + config + data, 2, "is not there; train it first (temper train), or name a folder");
   ASSERT_EQ(run("train " + config + data).code, 0);
   std::map<std::string, double> found = losses_of(run("eval " + config + data));

@@ -2,13 +2,25 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "checkpoints/training_state.h"
 #include "config/load.h"
+#include "recipes/keys/adapter_config.h"
 #include "recipes/parts/run_files.h"
 #include "recipes/setup/quantizer_state.h"
 
 namespace temper::recipes {
 namespace {
+
+// The plain folders of a run without quantize.
+std::string what_is_there(const RunFiles& files, const RunConfig& config) {
+  if (config.adapters.empty()) return fmt::format("its model is a plain folder already, {}", files.model());
+  std::vector<std::string> folders;
+  for (const AdapterConfig& adapter : config.adapters)
+    folders.push_back(RunFiles{run_of_adapter(config, adapter).output}.adapter());
+  return fmt::format("its adapters are plain folders already, {} (temper merge adds them to the model)",
+                     join(folders));
+}
 
 RunConfig config_of(const RunFiles& files) {
   if (!exists(files.config())) fail("[{}] has no config.yaml; expected the folder of a run", files.folder);
@@ -16,8 +28,8 @@ RunConfig config_of(const RunFiles& files) {
   config::Schema schema = config::schema_of(config);
   config::load_saved(schema, files.config());
   if (!config.quantize.to_options().any())
-    fail("[{}] was trained without quantize: its model is a plain folder already, {}", files.folder,
-         files.model());
+    fail("[{}] was trained without quantize, so that nothing is to be exported: {}", files.folder,
+         what_is_there(files, config));
   return config;
 }
 

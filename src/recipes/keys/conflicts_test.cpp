@@ -69,6 +69,7 @@ TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
   now.data.threads = 3;
   now.data.on_bad_row = data::OnBadRow::kSkip;
   now.train.activation_checkpointing = Checkpointing::kFull;
+  now.train.micro_batch_tokens = 1024;  // what running out of memory advises
   EXPECT_TRUE(conflicts("data: {train: [a.jsonl]}\ntrain: {steps: 10}\n", now).empty());
 }
 

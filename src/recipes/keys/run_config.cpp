@@ -146,8 +146,8 @@ void describe(config::Schema& s, DataConfig& c) {
   s.choice(
        "packing", c.packing,
        {{"best_fit", Packing::kBestFit}, {"sequential", Packing::kSequential}, {"none", Packing::kNone}},
-       "How several documents share a row: where they fit best, or in their order. Attention and positions "
-       "stay within each document.")
+       "How rows of the files are packed into training rows of up to data.max_length tokens: where they fit "
+       "best, or in their order. Attention and positions stay within each document.")
       .answer("true", "write best_fit")
       .answer("false", "write none");
   s.field("max_length", c.max_length,
@@ -198,7 +198,7 @@ void describe(config::Schema& s, ScheduleConfig& c) {
           "The number of updates in which the learning rate rises linearly to its peak.")
       .at_least(0);
   s.field("final_fraction", c.final_fraction,
-          "The learning rate of the last update, as a fraction of the peak; a fall to 0 ends just after it.")
+          "The last learning rate as a fraction of the peak; with 0, the update after the last would have 0.")
       .at_least(0)
       .at_most(1);
 }
@@ -246,11 +246,11 @@ void describe_lengths(config::Schema& s, TrainConfig& c) {
       .at_most(kMostEpochs)
       .changeable();
   s.field("rows_per_step", c.rows_per_step,
-          "The number of rows in one update (of packed rows, with data.packing).")
+          "The batch size: the rows of one update (packed rows, with data.packing), over all ranks.")
       .at_least(1)
       .at_most(kMostRows);
   s.field("tokens_per_step", c.tokens_per_step,
-          "Above 0: an update has as many rows as make so many tokens, instead of train.rows_per_step.")
+          "The batch size in tokens, instead of train.rows_per_step; 0: rows are counted.")
       .at_least(0)
       .at_most(kMostTokens);
 }
@@ -258,16 +258,16 @@ void describe_lengths(config::Schema& s, TrainConfig& c) {
 void describe(config::Schema& s, TrainConfig& c) {
   describe_lengths(s, c);
   s.field("micro_batch_tokens", c.micro_batch_tokens,
-          "The largest number of tokens in a micro-batch (at least one row); 0 computes the update in one "
-          "micro-batch.")
-      .at_least(0);
-  s.choice(
-       "activation_checkpointing", c.activation_checkpointing,
-       {{"none", Checkpointing::kNone},
-        {"selective", Checkpointing::kSelective},
-        {"full", Checkpointing::kFull}},
-       "The activations that backward recomputes instead of keeping: selective is those that are cheap, full "
-       "is all but each layer's input.")
+          "The largest number of tokens in a micro-batch, of at least one row (instead of gradient "
+          "accumulation steps); it changes the memory, not the result. 0 is one for the whole update.")
+      .at_least(0)
+      .changeable();
+  s.choice("activation_checkpointing", c.activation_checkpointing,
+           {{"none", Checkpointing::kNone},
+            {"selective", Checkpointing::kSelective},
+            {"full", Checkpointing::kFull}},
+           "Gradient checkpointing: the activations that the backward pass recomputes instead of keeping; "
+           "selective is those that are cheap, full is all but each layer's input.")
       .answer("true", "write selective or full")
       .answer("false", "write none")
       .changeable();
@@ -280,8 +280,7 @@ void describe(config::Schema& s, TrainConfig& c) {
       .changeable();
   s.field("keep_delta_states", c.keep_delta_states,
           "Whether the gated delta rule keeps its states between chunks for the backward pass, which is "
-          "faster and "
-          "takes more memory, instead of computing them again; on GPUs.")
+          "faster and takes more memory, instead of computing them again; on GPUs.")
       .changeable();
   s.choice("gradients", c.gradients, kStateDTypes,
            "The precision in which gradients are kept until the update.");
@@ -291,7 +290,7 @@ void describe(config::Schema& s, TrainConfig& c) {
   s.group("optimizer", c.optimizer, "The optimizer, which is AdamW.");
   s.group("schedule", c.schedule, "The learning rate over time.");
   s.field("max_grad_norm", c.max_grad_norm,
-          "The norm to which larger gradients are scaled down; 0 is no clipping.")
+          "Gradient clipping: the norm to which larger gradients are scaled down; 0 is no clipping.")
       .at_least(0);
   s.field("z_loss", c.z_loss, "The weight of (log Σ exp(logits))² in the loss, 1e-4 as a rule; 0 is none.")
       .at_least(0);
@@ -335,17 +334,18 @@ void describe(config::Schema& s, CheckpointConfig& c) {
 }
 
 void describe(config::Schema& s, ParallelConfig& c) {
-  s.field("replicate", c.replicate,
-          "The number of groups of ranks that each hold the whole state of training; auto is what the other "
-          "degrees leave of the ranks.");
-  s.field("shard", c.shard,
-          "The number of ranks that share one optimizer state, each with its part of master weights and "
-          "moments (those that divide experts share that of other weights, too); auto is all ranks that the "
-          "other degrees leave.");
   s.field(
-       "shard_level", c.shard_level,
-       "What these ranks have parts of: 1, the optimizer's state; 2, sums of gradients, too; 3, the layers' "
-       "matrices, too, which are gathered for a layer while it computes.")
+      "replicate", c.replicate,
+      "Data parallelism: the number of copies of the model and its optimizer state; auto is what the other "
+      "degrees leave of the ranks.");
+  s.field(
+      "shard", c.shard,
+      "Sharded data parallelism (ZeRO): the number of ranks that share one optimizer state, each with its "
+      "part of master weights and moments (ranks that divide experts share that of other weights, too); "
+      "auto is all ranks that the other degrees leave.");
+  s.field("shard_level", c.shard_level,
+          "The ZeRO stage of parallel.shard: 1 divides the optimizer's state, 2 gradients, too, and 3 the "
+          "layers' matrices, too, which are gathered for a layer while it computes.")
       .at_least(1);
   s.field(
       "tensor", c.tensor,
@@ -360,8 +360,8 @@ void describe(config::Schema& s, ParallelConfig& c) {
       "do. Mixtures need it.");
   s.field(
       "check", c.check,
-      "Whether ranks on GPUs compare what they do before each collective: differences are told at once, and "
-      "ranks that do not come are named. Costs time; ranks on CPUs always do it.");
+      "Whether ranks on GPUs compare what they do before each collective: differences are reported at once, "
+      "and ranks that do not come are named. Costs time; ranks on CPUs always do it.");
 }
 
 void describe(config::Schema& s, RunConfig& c) {

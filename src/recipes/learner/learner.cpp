@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "base/trace.h"
 #include "collectives/at_root.h"
+#include "config/load.h"
 #include "models/adapter.h"
 #include "parallel/replicas.h"
 #include "recipes/keys/adapter_config.h"
@@ -24,12 +25,53 @@
 #include "training/gather_rows.h"
 
 namespace temper::recipes {
+namespace {
 
-Learner::Learner(const RunSetup& setup, RunConfig config)
-    : setup_(&setup),
-      config_(std::move(config)),
-      files_{config_.output},
-      data_(DataSets::load(config_, setup.text)) {
+// An update that would read the data many times over is a mistake, and takes memory for all of it.
+void check_update_size(const RunConfig& config, const data::Mixture& rows) {
+  constexpr int64_t kMost = 100;
+  const bool by_tokens = config.train.tokens_per_step > 0;
+  const int64_t size = by_tokens ? config.train.tokens_per_step : config.train.rows_per_step;
+  // An epoch has at least one packed row, and rows that are kept have a token each: most need no estimate.
+  const int64_t surely = by_tokens ? rows.size() : 1;
+  if (recipe_of(config).updates_per_epoch != nullptr || size <= kMost * surely) return;
+  const double updates = data::estimate_steps_per_epoch(rows, loader_options(config));
+  if (updates <= 0 || updates * kMost >= 1) return;  // of no row that can be used, training tells why
+  fail(
+      "[train.{}] is {}, but an epoch has about {:.0f} {}: one update would read the data {:.0f} times; set "
+      "it to "
+      "{:.0f} or less",
+      by_tokens ? "tokens_per_step" : "rows_per_step", size, updates * static_cast<double>(size),
+      by_tokens ? "tokens" : "rows", 1 / updates, updates * static_cast<double>(size));
+}
+
+// What questions a run asks.
+Json questions_of(RunConfig config) {
+  const config::Schema schema = config::schema_of(config);
+  Json::Array values;
+  for (const char* key :
+       {"eval.exact_match", "eval.max_new_tokens", "data.eval", "data.eval_fraction", "data.chat_template"})
+    values.push_back(config::value_of(*schema.find_path(key)));
+  return values;
+}
+
+// Of the answers after training, as the run's summary has it where the same were asked; else -1.
+double known_accuracy(const RunFiles& files, const RunConfig& now) try {
+  RunConfig before;
+  config::Schema schema = config::schema_of(before);
+  config::load_saved(schema, files.config());
+  if (questions_of(before) != questions_of(now)) return -1;
+  const Json summary = Json::parse_file(files.summary());
+  const Json* const found = summary.find("exact_match_after");
+  return found != nullptr && found->is_number() ? found->as_double() : -1;
+} catch (const Error&) {
+  return -1;  // the folder was not finished
+}
+
+}  // namespace
+
+Learner::Learner(const RunSetup& setup, RunConfig config, DataSets data)
+    : setup_(&setup), config_(std::move(config)), files_{config_.output}, data_(std::move(data)) {
   if (config_.eval.exact_match > 0 && !data_.eval)
     fail("[eval.exact_match] is set, but {} gives rows to ask from",
          is_adapter()
@@ -37,24 +79,7 @@ Learner::Learner(const RunSetup& setup, RunConfig config)
                            "have no train)",
                            name())
              : "neither data.eval nor data.eval_fraction");
-  check_update_size();
-}
-
-// One that would read the data many times over is a mistake, and takes memory for all of it.
-void Learner::check_update_size() const {
-  constexpr int64_t kMost = 100;
-  const bool by_tokens = config_.train.tokens_per_step > 0;
-  const int64_t size = by_tokens ? config_.train.tokens_per_step : config_.train.rows_per_step,
-                most = kMost * data_.train.size() * (by_tokens ? row_tokens(config_) : 1);
-  if (recipe_of(config_).updates_per_epoch != nullptr || size <= most) return;
-  const double updates = data::estimate_steps_per_epoch(data_.train, loader_options(config_));
-  if (updates * kMost >= 1) return;
-  fail(
-      "[train.{}] is {}, but an epoch has about {:.0f} {}: one update would read the data {:.0f} times; set "
-      "it to "
-      "{:.0f} or less",
-      by_tokens ? "tokens_per_step" : "rows_per_step", size, updates * static_cast<double>(size),
-      by_tokens ? "tokens" : "rows", 1 / updates, updates * static_cast<double>(size));
+  check_update_size(config_, data_.train);
 }
 
 // Estimated once: that reads rows.
@@ -175,6 +200,9 @@ void Learner::start() {
   });
   if (config_.eval.exact_match > 0 && state_.accuracy_before < 0) ask("before", state_.accuracy_before);
   was_finished_ = is_done() && !owes_evaluation_;
+  if (was_finished_)
+    accuracy_after_ =
+        ranks().gather("answers of before", is_root() ? known_accuracy(files_, config_) : -1).front();
   warn_of_lengths();
 }
 

@@ -27,7 +27,7 @@ namespace temper::recipes {
 class Learner {
  public:
   // `config`: the run of this learner as if it were alone (run_of_adapter). `setup` must outlive it.
-  Learner(const RunSetup& setup, RunConfig config);
+  Learner(const RunSetup& setup, RunConfig config, DataSets data);
 
   std::string name() const { return is_adapter() ? config_.adapters.front().name : std::string(); }
   bool is_adapter() const { return !config_.adapters.empty(); }
@@ -156,7 +156,6 @@ class Learner {
   // Of the rows that rank 0 reads this rank's.
   std::vector<data::PackedRow> shared_rows(std::string_view name,
                                            const std::function<std::vector<data::PackedRow>()>& read) const;
-  void check_update_size() const;
   void read_rows(Check& check) const;
   void check_folder() const;  // whether this run may continue in it
   bool restore();

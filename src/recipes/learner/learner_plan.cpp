@@ -11,6 +11,17 @@
 #include "recipes/plans/plan_disk.h"
 
 namespace temper::recipes {
+namespace {
+
+// Whether the data are those that a state continues in; of recipes with batches of their own, training tells.
+void check_rows_of(const Json& state, const Recipe& recipe, const data::Mixture& rows,
+                   data::LoaderOptions options) {
+  if (recipe.batches != nullptr) return;
+  options.threads = 0;
+  data::Loader(rows, options).restore(state.at("data"), state.find("stopped") != nullptr);
+}
+
+}  // namespace
 
 Sample Learner::sample() const {
   constexpr int64_t kRows = 8;
@@ -90,8 +101,12 @@ Learner::Check Learner::check() const {
   check.trained = "all weights";
   read_rows(check);
   warn_of_lengths();
-  if (const auto reader = checkpoints::open_newest(files_.states()))
-    check.step = reader->json().at("step").as_int();
+  if (const auto reader = checkpoints::open_newest(files_.states())) {
+    const Json state = reader->json();
+    check_origin(state);
+    check_rows_of(state, recipe_of(config_), data_.train, loader_options(config_));
+    check.step = state.at("step").as_int();
+  }
   if (!is_adapter()) return check;
   const WeightTable base = layers::decoder_weight_table(setup_->architecture);
   const AdapterConfig& adapter = config_.adapters.front();

@@ -44,7 +44,8 @@ void Learner::with_whole(const std::function<void(const collectives::Root&, cons
 
 void Learner::finish() {
   batches_->end();
-  if (stop_reason_.empty() && config_.eval.exact_match > 0) ask("after", accuracy_after_);
+  if (stop_reason_.empty() && config_.eval.exact_match > 0 && accuracy_after_ < 0)
+    ask("after", accuracy_after_);
   with_whole([&](const collectives::Root& root, const Whole& whole) { write_result(root, whole); });
   if (!diverged_) save_critic();
 }

@@ -104,6 +104,9 @@ std::vector<Evaluation> evaluate_models(RunConfig config, const std::vector<Eval
         "rounded it; temper export writes the rounded one, for model.path");
   config.quantize = {};
   const std::vector<Task> tasks = tasks_of(config, adapters);
+  for (const Task& task : tasks)
+    if (task.config.data.train.empty() && task.config.data.eval.empty())
+      fail("[data.eval] is missing; name the files to evaluate on: --data.eval FILE");
   std::vector<Evaluation> all;
   for (Task task : tasks) {
     std::vector<SourceConfig>& train = task.config.data.train;

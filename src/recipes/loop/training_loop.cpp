@@ -43,6 +43,16 @@ void named(const std::string& adapter, const F& f) {
   }
 }
 
+// `shares_data`: what is wrong with its data is wrong for all adapters.
+std::unique_ptr<Learner> learner_of(const RunSetup& setup, const RunConfig& run, bool shares_data) {
+  const std::string name = run.adapters.empty() ? "" : run.adapters.front().name;
+  std::optional<DataSets> data;
+  named(shares_data ? "" : name, [&] { data.emplace(DataSets::load(run, setup.text)); });
+  std::unique_ptr<Learner> learner;
+  named(name, [&] { learner = std::make_unique<Learner>(setup, run, std::move(*data)); });
+  return learner;
+}
+
 // Without the notes on which keys were written.
 std::string values_of(std::string yaml) {
   constexpr std::string_view kNote = "  # written";
@@ -119,9 +129,9 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_
       profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace(), setup_.ranks) {
   check_results(config);
   for (const AdapterConfig& adapter : config.adapters)
-    named(adapter.name,
-          [&] { learners_.push_back(std::make_unique<Learner>(setup_, run_of_adapter(config, adapter))); });
-  if (learners_.empty()) learners_.push_back(std::make_unique<Learner>(setup_, config));
+    learners_.push_back(
+        learner_of(setup_, run_of_adapter(config, adapter), adapter.train.empty() && adapter.eval.empty()));
+  if (learners_.empty()) learners_.push_back(learner_of(setup_, config, true));
 }
 
 void TrainingLoop::run() {

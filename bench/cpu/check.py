@@ -4,7 +4,7 @@ below half of that.
 
     make bench-check
 
-A step's `peak_fraction` (metrics.jsonl) is its floating-point operations per second as a part of the peak that the
+A step's `mfu` (metrics.jsonl) is its floating-point operations per second as a part of the peak that the
 program measures in the same run, of multiply-adds in registers. The median of a run's settled steps counts, and the best
 of three runs, since what else a machine does only slows one down.
 The demo's model is small (hidden size 128): what this guards against is a step that runs on one core or waits."""
@@ -22,7 +22,7 @@ WARM_UP = 10  # steps
 
 def fractions(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [line["peak_fraction"] for line in lines if "peak_fraction" in line and line["step"] > WARM_UP]
+    return [line["mfu"] for line in lines if "mfu" in line and line["step"] > WARM_UP]
 
 
 def main():

@@ -115,10 +115,10 @@ class Batch {
       return static_cast<int>(ErrorKind::kInterrupted);
     }
     if (failed_ > 0)
-      log_warning(fmt::format("{} answers are missing{}", failed_,
-                              failed_ > kMostReported
-                                  ? fmt::format("; the reasons of the first {} are above", kMostReported)
-                                  : ", for the reasons above"));
+      log_warning(fmt::format(
+          "{} missing{}", failed_ == 1 ? "1 answer is" : fmt::format("{} answers are", failed_),
+          failed_ > kMostReported ? fmt::format("; the reasons of the first {} are above", kMostReported)
+                                  : " (see above)"));
     return failed_ > 0 ? static_cast<int>(ErrorKind::kInput) : 0;
   }
 
@@ -258,8 +258,9 @@ class Batch {
     }
     const rollout::Engine::Counts& counts = engine.counts();
     log_info(fmt::format(
-        "{} answers, {} tokens in {:.1f}s: {:.0f} tokens/s; {} prompt tokens found in the cache{}{}", done,
-        counts.sampled, lines.passed(), static_cast<double>(counts.sampled) / lines.passed(), counts.found,
+        "{} answers, {} tokens in {:.1f}s: {:.0f} tokens/s{}{}{}", done, counts.sampled, lines.passed(),
+        static_cast<double>(counts.sampled) / lines.passed(),
+        counts.found > 0 ? fmt::format(", {} prompt tokens from the prefix cache", counts.found) : "",
         counts.preemptions > 0 ? fmt::format(", {} preemptions", counts.preemptions) : "",
         counts.recomputations > 0
             ? fmt::format(", {} answers computed again by new weights", counts.recomputations)

@@ -28,7 +28,7 @@ temper train in the same folder begins with these scales.
 
 What decides (docs/quantization.md):
   --model.path Qwen3-0.6B         the folder of the model
-  --quantize.preset FP8_DEFAULT   a ready-made configuration
+  --quantize.preset FP8_DEFAULT   a preset
   --quantize.rules '[{modules: "layers.0.*", weights: none, inputs: none}]'
   --quantize.per_expert false     experts of a layer share their scales
 

@@ -23,7 +23,7 @@ void check_same(const Json& saved, const Json& current, std::string_view what, s
   for (const auto& [name, value] : current.as_object()) {
     const Json* was = saved.find(name);
     if (!was || *was != value)
-      fail("[data] cannot resume with other {}: {} was {}, is {}; {}", what, name,
+      fail("[data] cannot resume with other {} ({}: {} before, {} now); {}", what, name,
            was ? was->dump() : "absent", value.dump(), advice);
   }
 }

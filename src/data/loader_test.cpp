@@ -236,15 +236,16 @@ TEST_F(LoaderTest, RestoringOtherDataOrAnotherOrderIsAnError) {
   const Json state = loader.state();
   options_.seed = 6;
   Loader other_seed(mixture, options_);
-  EXPECT_EQ(
-      message_of([&] { other_seed.restore(state); }),
-      "[data] cannot resume with other settings: seed was 5, is 6; restore the setting, or start a new run");
+  EXPECT_EQ(message_of([&] { other_seed.restore(state); }),
+            "[data] cannot resume with other settings (seed: 5 before, 6 now); restore the setting, or start "
+            "a new run");
   options_.seed = 5;
   const Mixture other = mixture_of({write_lines(folder_, "other.jsonl", some_rows(24))}, row_options_);
   Loader other_data(other, options_);
-  EXPECT_TRUE(message_of([&] {
-                other_data.restore(state);
-              }).starts_with("[data] cannot resume with other data: rows was 23, is 24; give the files"));
+  EXPECT_TRUE(
+      message_of([&] {
+        other_data.restore(state);
+      }).starts_with("[data] cannot resume with other data (rows: 23 before, 24 now); give the files"));
 }
 
 TEST_F(LoaderTest, AFileThatIsWrittenToIsAnErrorWhateverBadRowsAre) {

@@ -209,11 +209,12 @@ size_t last_question(const Json::Array& messages) {
 
 class TellOnce {
  public:
-  void tell(const PlaceOf& place, const std::vector<std::string>& what, void (*log)(std::string_view)) {
+  void tell(const PlaceOf& place, const std::vector<std::string>& what, std::string_view of_further_rows,
+            void (*log)(std::string_view)) {
     const std::scoped_lock lock(mutex_);
     for (const std::string& each : what)
       if (told_.size() < kNamesCounted && told_.insert(each).second)
-        log(fmt::format("[{}] {} (told once)", place(), each));
+        log(fmt::format("[{}] {} (further rows are {})", place(), each, of_further_rows));
   }
 
  private:
@@ -261,12 +262,12 @@ void count_names(std::map<std::string, int64_t>& counts, const std::vector<std::
 
 void tell_losses(const PlaceOf& place, const std::vector<std::string>& lost) {
   static TellOnce once;
-  once.tell(place, lost, log_warning);
+  once.tell(place, lost, "only counted", log_warning);
 }
 
 void tell_notes(const PlaceOf& place, const std::vector<std::string>& notes) {
   static TellOnce once;
-  once.tell(place, notes, log_info);
+  once.tell(place, notes, "not named", log_info);
 }
 
 }  // namespace temper::data

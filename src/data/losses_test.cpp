@@ -60,7 +60,7 @@ TEST(Losses, EveryPartOfAMessageThatIsNotWrittenIsNamed) {
            {conversation_of("", R"("content": "a")", R"(, "tools": [{"function": {"name": "f"}}])"),
             {"the chat template leaves out tools"}},
            {conversation_of(R"({"role": "usr", "content": "u"}, )", R"("content": "a")"),
-            {"the role of a message is none that the chat template names"}},
+            {"a message has a role that is not in the chat template"}},
            {R"({"prompt": "1+1=", "completion": "2"})",
             {"the row is plain text, so it is not put into the model's chat template"}}})
     EXPECT_EQ(encode_in(kWritesSparingly, row).lost, expected) << row;
@@ -167,9 +167,9 @@ TEST(Losses, RolesOfDataAreOneLoss) {
     counts.add(read, OnBadRow::kStop);
   }
   const std::string told = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(counts.lost, (std::map<std::string, int64_t>{
-                             {"the chat template leaves out content of an uncommon role", 300},
-                             {"the role of a message is none that the chat template names", 300}}));
+  EXPECT_EQ(counts.lost,
+            (std::map<std::string, int64_t>{{"the chat template leaves out content of an uncommon role", 300},
+                                            {"a message has a role that is not in the chat template", 300}}));
   EXPECT_LE(std::count(told.begin(), told.end(), '\n'), 2) << told;
 }
 

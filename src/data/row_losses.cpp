@@ -40,7 +40,7 @@ void RowEncoder::add_losses(EncodedRow& row, const Content& content, const Json&
   for (const Json& message : content.messages)
     if (const std::string_view role = text_in(message, "role");
         !is_known_role(role) && options_.template_reads && !options_.template_reads(role))
-      add_once(row.lost, "the role of a message is none that the chat template names");
+      add_once(row.lost, "a message has a role that is not in the chat template");
 }
 
 }  // namespace temper::data

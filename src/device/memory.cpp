@@ -54,7 +54,10 @@ std::string memory_table(const MemoryUsage& usage, int64_t peak, const MemoryPla
     total.held += usage[i].held;
   }
   row("total", planned == nullptr ? -1 : planned->total, total);
-  return out;
+  return out +
+         "planned: the peak by the memory plan, or - without one; live: in use now; peak: the most that was "
+         "in "
+         "use; held: taken from the device, in use or not\n";
 }
 
 int64_t peak_resident_bytes() {

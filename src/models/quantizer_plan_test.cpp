@@ -63,12 +63,11 @@ TEST(QuantizerPlan, NamesOfPresets) {
     EXPECT_EQ(quantizers::quantizer_preset(preset.name).name, preset.name);
   expect_has(error_of([] { quantizers::quantizer_preset("W4A8_AQW"); }), "(did you mean 'W4A8_AWQ'?)");
   EXPECT_EQ(error_of([] { quantizers::quantizer_preset("INT4"); }),
-            "[quantize.preset] 'INT4' is no ready-made configuration; write INT4_BLOCKWISE_WEIGHT_ONLY or "
-            "INT4_AWQ");
+            "[quantize.preset] 'INT4' is not a preset; write INT4_BLOCKWISE_WEIGHT_ONLY or INT4_AWQ");
   expect_fails(
       "llama", {"NVFP4_DEFUALT"},
-      "[quantize.preset] 'NVFP4_DEFUALT' is no ready-made configuration (did you mean "
-      "'NVFP4_DEFAULT'?); there are FP8_DEFAULT, FP8_PER_CHANNEL_PER_TOKEN, "
+      "[quantize.preset] 'NVFP4_DEFUALT' is not a preset (did you mean 'NVFP4_DEFAULT'?); there are "
+      "FP8_DEFAULT, FP8_PER_CHANNEL_PER_TOKEN, "
       "FP8_2D_BLOCKWISE_WEIGHT_ONLY, INT8_DEFAULT, INT8_SMOOTHQUANT, INT8_WEIGHT_ONLY, "
       "INT4_BLOCKWISE_WEIGHT_ONLY, INT4_AWQ, W4A16_ASYM, NVFP4_DEFAULT, NVFP4_AWQ_LITE, NVFP4_AWQ_CLIP, "
       "NVFP4_AWQ_FULL, W4A16_NVFP4, "

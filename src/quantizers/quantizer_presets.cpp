@@ -93,14 +93,13 @@ const QuantizerPreset& quantizer_preset(std::string_view given) {
   std::ranges::copy_if(known, std::back_inserter(begun), [&](const std::string& full) {
     return !name.empty() && full.starts_with(name + "_");
   });
-  if (!begun.empty())
-    fail("[quantize.preset] '{}' is no ready-made configuration; write {}", given, join(begun, " or "));
+  if (!begun.empty()) fail("[quantize.preset] '{}' is not a preset; write {}", given, join(begun, " or "));
   std::vector<std::string> written = known;
   for (const std::string& full : known)
     for (const std::string_view end : kEnds)
       if (full.ends_with(end)) written.push_back(full.substr(0, full.size() - end.size()));
   const std::string nearest = nearest_name(name, written);
-  fail("[quantize.preset] '{}' is no ready-made configuration{}; there are {}", given,
+  fail("[quantize.preset] '{}' is not a preset{}; there are {}", given,
        nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest), join(known));
 }
 

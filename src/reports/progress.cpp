@@ -45,7 +45,7 @@ std::vector<Piece> pieces_of(const StepReport& report) {
   if (known(report.lr)) add(6, fmt::format("lr {:.1e}", report.lr));
   if (known(report.grad_norm)) add(4, fmt::format("grad {:.3g}", report.grad_norm));
   if (known(report.tokens_per_second)) add(5, fmt::format("{} tok/s", format_rate(report.tokens_per_second)));
-  if (known(report.peak_fraction)) add(7, fmt::format("MFU {:.0f}%", 100 * report.peak_fraction));
+  if (known(report.mfu)) add(7, fmt::format("MFU {:.0f}%", 100 * report.mfu));
   if (report.memory_bytes > 0) add(8, format_bytes(report.memory_bytes));
   if (report.seconds_left >= 0) add(2, fmt::format("{} left", format_duration(report.seconds_left)));
   return pieces;

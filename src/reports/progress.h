@@ -16,7 +16,7 @@ struct StepReport {
   double lr = -1;
   double grad_norm = -1;
   double tokens_per_second = -1;
-  double peak_fraction = -1;  // model FLOPs utilization (MFU): of the machine's matrix peak, 1 is all of it
+  double mfu = -1;  // model FLOPs utilization (MFU): of the machine's matrix peak, 1 is all of it
   int64_t memory_bytes = 0;
   double seconds_left = -1;
   std::vector<std::pair<std::string, double>> extras = {};  // for example {"reward", 0.31}, behind the loss

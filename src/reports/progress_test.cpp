@@ -18,7 +18,7 @@ StepReport full_report() {
           .lr = 2e-5,
           .grad_norm = 1.2345,
           .tokens_per_second = 12345,
-          .peak_fraction = 0.4321,
+          .mfu = 0.4321,
           .memory_bytes = int64_t{3} << 29,
           .seconds_left = 3725,
           .extras = {{"reward", 0.25}, {"length", 310}}};

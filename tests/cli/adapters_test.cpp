@@ -162,7 +162,7 @@ TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
   const std::string again =
       "train " + config + " --output " + copy + " --data.shuffle false --data.packing none";
   write_file(bad, rows.substr(0, end));
-  expect_refused(again, 2, "[adapters.bad] [data] cannot resume with other data: rows was 31, is 30; the");
+  expect_refused(again, 2, "[adapters.bad] [data] cannot resume with other data (rows: 31 before, 30 now)");
   write_file(bad, rows.substr(0, rows.find('\n', end) + 1));
   const Outcome mended = run(again);
   EXPECT_EQ(mended.code, 0) << mended.err;

@@ -170,7 +170,7 @@ class RandomKills : public GrpoCli {
   static std::vector<std::string> known_metrics(const std::string& out) {
     static const std::set<std::string, std::less<>> kOfWork{
         "rollout_seconds", "rollout_tokens_per_second", "reward_seconds",
-        "scoring_seconds", "prompt_tokens_found",       "peak_fraction"};
+        "scoring_seconds", "prompt_tokens_found",       "mfu"};
     std::vector<std::string> lines;
     for (const Json& line : metrics(out)) {
       Json::Object kept;

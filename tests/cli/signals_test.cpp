@@ -70,7 +70,7 @@ TEST_F(Signals, InAStormSaveEverything) {
                                                "; do kill -$s $! || break 2; sleep 0.005; done; done\n"
                                                "wait $!");
       expect_saved(outcome, name);
-      expect_has(outcome.err, "a signal: stopping behind this step, and saving");
+      expect_has(outcome.err, "a signal: stopping after this step, and saving");
       expect_nobody_left(name);
     }
 }

@@ -148,7 +148,7 @@ void register_distill() {
   registry<Recipe>().add(
       "distill",
       {.learns_from = "a teacher's distributions at examples",
-       .keys = OwnKeys::of<DistillKeys>("How a teacher's distributions are learnt, with recipe distill."),
+       .keys = OwnKeys::of<DistillKeys>("How a teacher's distributions are learned, with recipe distill."),
        .loss_key = "divergence",
        .answers = {{"kd", "write recipe: distill, and distill.teacher"},
                    {"gkd",

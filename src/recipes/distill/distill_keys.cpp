@@ -24,7 +24,7 @@ void describe(config::Schema& s, DistillKeys& c) {
       .above(0)
       .below(1);
   s.field("top_k", c.top_k,
-          "How many of the teacher's most probable tokens are learnt from, and all others as one. 0: the "
+          "How many of the teacher's most probable tokens are learned from, and all others as one. 0: the "
           "whole vocabulary.")
       .at_least(0);
   s.field("teacher_logits", c.teacher_logits,

@@ -39,19 +39,22 @@ void describe(config::Schema& s, CriticKeys& c) {
   s.field("target_modules", c.target_modules,
           "The critic's modules to adapt, by name. Omitted: every linear but routers and experts.");
   s.field("warmup_updates", c.warmup_updates,
-          "The first so many of train.steps train the critic alone: the policy stays as it is.")
+          "The number of first updates, of train.steps, that train the critic alone; the policy stays as it "
+          "is.")
       .at_least(0);
-  s.field("clip", c.clip,
-          "How far a value may move from the one before the updates of a rollout, for its loss; 0: as far as "
-          "it likes.")
+  s.field(
+       "clip", c.clip,
+       "Value clipping: how far a value in the loss may be from the one before the updates of a rollout; 0 "
+       "is no clipping.")
       .at_least(0);
-  s.field("gamma", c.gamma, "What a reward is worth one token earlier.").above(0).at_most(1);
+  s.field("gamma", c.gamma, "The discount factor of rewards, for each token.").above(0).at_most(1);
   s.field("lambda", c.lambda, "How far advantages look: 0 to the next value, 1 to the rewards alone (GAE).")
       .at_least(0)
       .at_most(1);
-  s.field("bootstrap_truncated", c.bootstrap_truncated,
-          "Behind the last token of an answer that was cut off, expect what the critic does. Otherwise "
-          "nothing is expected there, as behind other answers.");
+  s.field(
+      "bootstrap_truncated", c.bootstrap_truncated,
+      "Bootstrap answers that were cut off with the critic's value after their last token. Otherwise that "
+      "value is 0, as after other answers.");
 }
 
 void check_critic(const RunConfig& config, const GrpoKeys& keys) {

@@ -92,7 +92,7 @@ void judge(const RunConfig& config, const training::StepResult& result) {
   if (gap <= most) return;
   fail(
       "log-probabilities of rollouts and training have parted: {:.3g} apart in the mean, {:.3g} at most; "
-      "grpo.max_log_prob_gap is {}. What is learnt from such answers is not what was sampled: use the same "
+      "grpo.max_log_prob_gap is {}. What is learned from such answers is not what was sampled: use the same "
       "kernels for both (grpo.batch_invariant), a correction, or float32",
       gap, sums.largest_gap, most);
 }
@@ -103,7 +103,7 @@ void register_grpo() {
   registry<Recipe>().add(
       "grpo",
       {.learns_from = "rewards of its own answers",
-       .keys = OwnKeys::of<GrpoKeys>("How rewards are learnt from, with recipe grpo."),
+       .keys = OwnKeys::of<GrpoKeys>("How rewards are learned from, with recipe grpo."),
        .loss_key = "loss",
        .answers = {{"dapo", "write recipe: grpo, and grpo.loss: dapo"},
                    {"rloo", "write recipe: grpo, and grpo.loss: rloo"},

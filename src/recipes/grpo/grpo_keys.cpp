@@ -29,15 +29,17 @@ namespace {
 void describe_rollouts(config::Schema& s, GrpoKeys& c) {
   using OnRewardError = GrpoKeys::OnRewardError;
   using OnTruncated = GrpoKeys::OnTruncated;
-  s.field("group_size", c.group_size, "Answers to each prompt, which are compared with one another.")
+  s.field("group_size", c.group_size,
+          "The number of answers to each prompt, which are compared with one another.")
       .at_least(1);
-  s.field("prompts_per_rollout", c.prompts_per_rollout, "Prompts that are answered by the same weights.")
+  s.field("prompts_per_rollout", c.prompts_per_rollout,
+          "The number of prompts in one rollout, which the same weights answer.")
       .at_least(1);
   s.field("updates_per_rollout", c.updates_per_rollout,
-          "Updates that share the answers of a rollout; it divides prompts_per_rollout.")
+          "The number of updates that share the answers of a rollout; it divides prompts_per_rollout.")
       .at_least(1);
-  s.field("epochs", c.epochs, "How often the answers of a rollout are learnt from.").at_least(1);
-  s.field("max_new_tokens", c.max_new_tokens, "Tokens of an answer, at most.").at_least(1);
+  s.field("epochs", c.epochs, "The number of passes over the answers of a rollout.").at_least(1);
+  s.field("max_new_tokens", c.max_new_tokens, "The largest number of tokens in an answer.").at_least(1);
   s.field(
        "temperature", c.temperature,
        "What logits are divided by, in rollouts and in training. Below 1e-4 all answers to a prompt would be "
@@ -57,7 +59,7 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
            {{"stop", OnRewardError::kStop}, {"drop", OnRewardError::kDrop}},
            "What to do with an answer that a reward cannot judge: stop the run, or learn without it.");
   s.choice("on_truncated", c.on_truncated, {{"learn", OnTruncated::kLearn}, {"drop", OnTruncated::kDrop}},
-           "Whether answers that were cut off at max_new_tokens are learnt from.");
+           "Whether updates learn from answers that were cut off at max_new_tokens.");
   s.field("dynamic_sampling", c.dynamic_sampling,
           "Ask more prompts until prompts_per_rollout of them have answers whose rewards differ.");
   s.field("max_rounds", c.max_rounds,
@@ -68,10 +70,13 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
 
 // What decides no answer, but for the last bits of numbers.
 void describe_engine(config::Schema& s, GrpoKeys& c) {
-  s.field("batch", c.batch, "Answers that are computed at once, at most.").at_least(1).changeable();
+  s.field("batch", c.batch,
+          "The rollout batch size: the largest number of answers that are computed at once.")
+      .at_least(1)
+      .changeable();
   s.field("cache_tokens", c.cache_tokens,
-          "Tokens that the cache of rollouts has room for. Omitted: all that `batch` answers can need, or as "
-          "many as fit beside what stays of training.")
+          "The number of tokens that the KV cache of rollouts has room for. Omitted: all that grpo.batch "
+          "answers can need, or as many as fit beside training's memory.")
       .at_least(16)
       .changeable();
   s.choice(
@@ -79,9 +84,9 @@ void describe_engine(config::Schema& s, GrpoKeys& c) {
        {{"optimizer", training::UpdateState::kOptimizer},
         {"gradients", training::UpdateState::kGradients},
         {"communication", training::UpdateState::kCommunication}},
-       "What leaves its memory to the rollout while one runs: gradients, which are forgotten, the "
-       "optimizer's state, which is copied to the CPU's memory and back each time, and the networks of GPUs "
-       "(communication) that only updates need, which are connected anew each time. Of use on GPUs.")
+       "What frees its memory during rollouts: gradients, which are dropped; the optimizer's state, which is "
+       "offloaded to the CPU's memory and copied back each time; and the networks of GPUs (communication) "
+       "that only updates need, which are connected again each time. It is of use on GPUs.")
       .changeable();
   s.field("batch_invariant", c.batch_invariant,
           "Kernels by which log-probabilities of rollouts and training are equal to the last bit: float32 on "
@@ -101,19 +106,20 @@ void describe_loss(config::Schema& s, GrpoKeys& c) {
   s.choice("kl", c.kl, {{"k1", KlEstimator::kK1}, {"k2", KlEstimator::kK2}, {"k3", KlEstimator::kK3}},
            "How the KL divergence is estimated. Omitted: as the loss has it.");
   s.choice("kl_in", c.kl_in, {{"rewards", GrpoKeys::KlIn::kRewards}, {"loss", GrpoKeys::KlIn::kLoss}},
-           "With loss ppo: whether the KL divergence lowers the rewards of tokens, or adds to the loss. "
-           "Omitted: rewards.");
-  s.field(
-      "unbiased_kl", c.unbiased_kl,
-      "Multiply the KL divergence in the loss by the ratio of the token, and learn from the ratio, too: its "
-      "gradient is in the mean that of the divergence, also when answers are of an older policy.");
+           "Whether the KL divergence is a penalty in the rewards of tokens, or a term of the loss; loss ppo "
+           "reads it. Omitted: rewards.");
+  s.field("unbiased_kl", c.unbiased_kl,
+          "Multiply the KL divergence in the loss by the token's ratio, with the ratio's gradient, which "
+          "gives an "
+          "unbiased gradient of the divergence, also for answers of an older policy.");
   s.field("reference", c.reference,
           "The folder of a model to stay close to. Omitted: the model as it was (without its adapter).")
       .path();
   s.field("clip_low", c.clip_low, "How far a ratio may fall below 1. Omitted: as the loss has it.").above(0);
   s.field("clip_high", c.clip_high, "How far a ratio may rise above 1. Omitted: as the loss has it.")
       .above(0);
-  s.field("dual_clip", c.dual_clip, "The most that a bad token with a large ratio costs, in advantages.")
+  s.field("dual_clip", c.dual_clip,
+          "Dual clipping: the bound of the loss of tokens with a negative advantage, in multiples of it.")
       .above(1);
   s.field("ratio_max", c.ratio_max, "The largest ratio that cispo weighs with.").above(0);
   s.choice("mean", c.mean,
@@ -140,14 +146,15 @@ void describe_loss(config::Schema& s, GrpoKeys& c) {
   s.field("correction_cap", c.correction_cap, "The largest weight of the correction.").above(0);
   s.field("correction_low", c.correction_low, "The smallest weight that a masked correction lets through.")
       .at_least(0);
-  s.field("entropy", c.entropy, "The weight of the entropy that is added to what is maximised.");
+  s.field("entropy", c.entropy, "The weight of the entropy bonus, which rewards answers with more entropy.");
   s.field("max_log_prob_gap", c.max_log_prob_gap,
           "Stop when log-probabilities of rollouts and training are further apart than this, in the mean "
           "over an update's tokens; 0: never.")
       .at_least(0);
   s.field(
       "routing_replay", c.routing_replay,
-      "In mixtures of experts, updates take the experts that rollouts took, whatever routers say by then.");
+      "In mixtures of experts, use the experts that the rollout chose in updates, too, instead of asking the "
+      "routers again.");
   s.field("share_prompts", c.share_prompts,
           "Compute the prompt of answers to it once, as far as they fit a row.");
 }
@@ -183,7 +190,7 @@ void refuse_unread(const GrpoKeys& c) {
   refuse(c.clip_high.has_value(), !cispo, "clip_high", "loss cispo does not clip");
   refuse(c.dual_clip.has_value(), !cispo, "dual_clip", "loss cispo does not clip");
   refuse(c.advantage_scale.has_value(), preset.source == losses::AdvantageSource::kAnswers, "advantage_scale",
-         "this loss normalises the advantages of tokens");
+         "this loss normalizes the advantages of tokens");
   const bool learns_values = preset.source == losses::AdvantageSource::kGae;
   refuse(c.kl.has_value(), !preset.kl_in_rewards || learns_values, "kl",
          "this loss takes k1 off the rewards");
@@ -216,12 +223,12 @@ void check_groups(const GrpoKeys& c) {
   if (compares && c.group_size < 2)
     fail(
         "[grpo.group_size] is 1, but loss {} compares the answers to a prompt with one another: nothing "
-        "would be learnt; set 2 or more, or loss: reinforce_pp",
+        "would be learned; set 2 or more, or loss: reinforce_pp",
         c.loss);
   if (compares && (c.top_k == 1 || c.min_p == 1))
     fail(
         "[grpo.{}] is 1, with which all answers to a prompt are the same, but loss {} compares them with one "
-        "another: nothing would be learnt; leave it out",
+        "another: nothing would be learned; leave it out",
         c.top_k == 1 ? "top_k" : "min_p", c.loss);
   if (c.dynamic_sampling && c.group_size < 2)
     fail(
@@ -250,7 +257,7 @@ void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
          "set grpo.prompts_per_rollout and grpo.group_size");
   refuse(config.train.tokens_per_step > 0, "train.tokens_per_step",
          "set grpo.prompts_per_rollout and grpo.group_size");
-  refuse(config.data.loss != unset.data.loss, "data.loss", "what was sampled is learnt from");
+  refuse(config.data.loss != unset.data.loss, "data.loss", "what was sampled is learned from");
   refuse(config.data.overflow == data::Overflow::kSplit, "data.overflow", "set drop or error");
   if (config.train.z_loss > 0)
     fail("[train.z_loss] is {}, which recipe grpo does not have; leave it out", config.train.z_loss);
@@ -282,7 +289,7 @@ void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
 }  // namespace
 
 void describe(config::Schema& s, GrpoKeys& c) {
-  s.field("loss", c.loss, "The loss, by the name that people know it by (docs/policy_losses.md).")
+  s.field("loss", c.loss, "The policy loss (docs/policy_losses.md).")
       .one_of({"grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce_pp", "reinforce_pp_baseline", "rloo",
                "ppo"})
       .answer("bnpo", "write dapo, whose loss is the mean over tokens");

@@ -176,7 +176,8 @@ void describe(config::Schema& s, QuantizeRuleConfig& c) {
   s.field("modules", c.modules,
           "The modules that the rule is for: layers.0-3.mlp.*, or names of Hugging Face's files.")
       .required();
-  s.field("weights", c.weights, "The number format of their weights (fp8, int8, nvfp4, mxfp4, …), or none.");
+  s.field("weights", c.weights,
+          "The number format of the modules' weights (fp8, int8, nvfp4, mxfp4, …), or none.");
   s.choice(
       "weights_per", c.weights_per,
       {{"tensor", Sharing::kTensor},
@@ -187,21 +188,22 @@ void describe(config::Schema& s, QuantizeRuleConfig& c) {
       "usual for the format.");
   s.field(
       "weights_again", c.weights_again,
-      "What is rounded to integers in blocks is rounded once more to this format (fp8), by the largest amax "
-      "of the matrix, or none.");
+      "A second format (fp8) for the dequantized values of weights in blocks of integers, with one scale for "
+      "the whole matrix, or none.");
   s.field(
       "weights_symmetric", c.weights_symmetric,
-      "Of integers: false gives each scale a zero point, the code of 0, so that all codes are for the range "
-      "that the values have. Omitted: true.");
-  s.field("inputs", c.inputs, "The number format of their inputs, or none.");
+      "Whether integer weights are quantized symmetrically; false gives each scale a zero point, so that all "
+      "codes are for the range that the values have. Omitted: true.");
+  s.field("inputs", c.inputs, "The number format of the modules' inputs, or none.");
   s.choice("inputs_per", c.inputs_per, {{"tensor", Sharing::kTensor}, {"token", Sharing::kRow}},
            "What shares an amax: all tokens of a pass, or each token alone. Omitted: tensor.");
   s.choice("inputs_amax", c.inputs_amax,
            {{"calibrated", AmaxOf::kCalibration}, {"dynamic", AmaxOf::kEachPass}},
            "Whether the amax of inputs is found once, before training, or in each pass. Omitted: calibrated, "
            "or dynamic for tokens.");
-  s.field("inputs_symmetric", c.inputs_symmetric, "The same of inputs. Omitted: true.");
-  s.field("outputs", c.outputs, "The number format of what they give, or none.");
+  s.field("inputs_symmetric", c.inputs_symmetric,
+          "Whether inputs are quantized symmetrically; false gives each scale a zero point. Omitted: true.");
+  s.field("outputs", c.outputs, "The number format of the modules' outputs, or none.");
   s.field("kv_cache", c.kv_cache,
           "The number format of the keys and values that attention keeps, or none (modules: "
           "layers.*.attention.qkv).");
@@ -211,22 +213,22 @@ void describe(config::Schema& s, QuantizeRuleConfig& c) {
 }
 
 void describe(config::Schema& s, QuantizeConfig& c) {
-  s.field("preset", c.preset, "A ready-made configuration: " + preset_names() + ".");
+  s.field("preset", c.preset, "The preset to use: " + preset_names() + ".");
   s.list("rules", c.rules, "What differs from the preset, by modules; a later rule decides.");
   s.field("per_expert", c.per_expert,
           "Whether each expert of a mixture has scales of its own; otherwise all of a layer share them.");
   s.choice(
       "calibration", c.calibration, quantizers::calibration_methods(),
-      "How the amax are found: the largest magnitudes, the least squared error, a percentile, or the "
-      "least divergence of histograms; or after columns have got factors. Omitted: as the preset says, or "
-      "max.");
+      "How the amax are found: the largest magnitudes, the least squared error, a percentile, or the least "
+      "divergence of histograms; or after scaling columns (SmoothQuant, AWQ). Omitted: as the preset says, "
+      "or max.");
   s.field("percentile", c.percentile,
-          "Of calibration percentile: how many of 100 values are not cut off. Omitted: 99.99.")
+          "The percentile of magnitudes that is the amax, with calibration percentile. Omitted: 99.99.")
       .above(0)
       .at_most(100);
   s.field("smoothquant_alpha", c.smoothquant_alpha,
-          "Of calibration smoothquant: how much of the outliers of inputs weights take over, from 0 to "
-          "1. Omitted: 1.")
+          "The share of the inputs' outliers that is moved into the weights, from 0 to 1, with calibration "
+          "smoothquant. Omitted: 1.")
       .at_least(0)
       .at_most(1);
   s.field("calibration_rows", c.calibration_rows,

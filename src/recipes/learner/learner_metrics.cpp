@@ -108,7 +108,7 @@ void Learner::write_metrics(const collectives::Root& root, const Report& report,
                       {"seconds", report.seconds},
                       {"data_wait_seconds", report.data_wait},
                       {"tokens_per_second", speed},
-                      {"peak_fraction", fraction}};
+                      {"mfu", fraction}};
   reports::TensorBoardWriter::Scalars scalars{{"train/loss", result.loss},
                                               {"train/lr", report.lr},
                                               {"train/grad_norm", result.grad_norm},

@@ -112,9 +112,9 @@ std::string TrainingLoop::estimated_time(double updates) {
         all += count * time->seconds;
         rollouts += fmt::format(" and {:.0f} rollouts of {:.2g} s {}", count, time->seconds, time->condition);
       }
-    return fmt::format("about {} for {:.0f} updates of {:.2g} s{}; {}evaluations and checkpoints come on top",
-                       format_duration(all), updates, seconds, rollouts,
-                       rollouts.empty() ? "" : "rewards, scores, ");
+    return fmt::format(
+        "about {} for {:.0f} updates of {:.2g} s{}; {}evaluations and checkpoints are not included",
+        format_duration(all), updates, seconds, rollouts, rollouts.empty() ? "" : "rewards, scores, ");
   } catch (const Error& error) {
     return fmt::format("not estimated: {}", error.what());
   }

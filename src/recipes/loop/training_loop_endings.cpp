@@ -10,7 +10,7 @@ namespace temper::recipes {
 namespace {
 
 constexpr const char* kStops =
-    "\ntemper: a signal: stopping behind this step, and saving (Ctrl-\\ ends at once, and saves nothing)\n";
+    "\ntemper: a signal: stopping after this step, and saving (Ctrl-\\ ends at once, and saves nothing)\n";
 
 }  // namespace
 

@@ -90,7 +90,7 @@ void TrainingLoop::show(const std::vector<Learner::Report>& reports) {
   tokens_.add(tokens, seconds);
   flops_.add(flops, seconds);
   line.tokens_per_second = tokens_.per_second();
-  if (peak_flops_ > 0) line.peak_fraction = flops_.per_second() / (peak_flops_ * setup_.ranks.size());
+  if (peak_flops_ > 0) line.mfu = flops_.per_second() / (peak_flops_ * setup_.ranks.size());
   line.memory_bytes = memory_in_use();
   progress_->show(line);
 }

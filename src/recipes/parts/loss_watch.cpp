@@ -26,11 +26,11 @@ std::vector<std::string> LossWatch::after(int64_t step, double loss, double grad
   without_gradient_ = grad_norm == 0 ? without_gradient_ + 1 : 0;
   if (!said_no_gradient_ && without_gradient_ == kUpdatesInARow) {
     said_no_gradient_ = true;
-    warnings.push_back(
-        fmt::format("the gradients of {} updates in a row, up to step {}, are 0: nothing is learnt any more. "
-                    "If the loss is "
-                    "not near 0, start again with a lower train.optimizer.lr",
-                    kUpdatesInARow, step));
+    warnings.push_back(fmt::format(
+        "the gradients of {} updates in a row, up to step {}, are 0: nothing is learned any more. "
+        "If the loss is "
+        "not near 0, start again with a lower train.optimizer.lr",
+        kUpdatesInARow, step));
   }
   return warnings;
 }

@@ -91,7 +91,7 @@ void register_preference() {
   registry<Recipe>().add(
       "preference",
       {.learns_from = "judged answers",
-       .keys = OwnKeys::of<PreferenceKeys>("How judged answers are learnt from, with recipe preference."),
+       .keys = OwnKeys::of<PreferenceKeys>("How judged answers are learned from, with recipe preference."),
        .loss_key = "loss",
        .answers = {{"dpo", "write recipe: preference; its preference.loss is dpo"},
                    {"ipo", "write recipe: preference, and preference.loss: ipo"},

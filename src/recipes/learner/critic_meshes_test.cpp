@@ -20,8 +20,8 @@ namespace {
 using collectives::Group;
 using data::PackedRow;
 
-constexpr int kUpdates = 3;
-constexpr double kTolerance = 5e-5;
+constexpr int kCriticUpdates = 3;
+constexpr double kCriticTolerance = 5e-5;
 
 // Experts, widths and heads that ranks divide, and fewer heads of keys than four ranks.
 Json mixture() {
@@ -93,7 +93,7 @@ struct Critics {
     std::optional<training::Trainer> trainer;
     if (!adapter) trainer.emplace(model->decoder, *optimizer, options, objective, groups.data());
     training::AdapterTrainer adapters(model->decoder, options, groups.data());
-    for (int i = 0; i < kUpdates; ++i) {
+    for (int i = 0; i < kCriticUpdates; ++i) {
       found.values.push_back(training::token_values(model->decoder, adapter.get(), rows, tokens));
       training::StepResult result = trainer ? trainer->step(rows, 3e-3)
                                             : adapters
@@ -135,14 +135,14 @@ Expected of_one_rank(Trained what) {
   return all;
 }
 
-void expect_course(const Found& found, const Expected& expected, const Group& data) {
+void expect_critic_course(const Found& found, const Expected& expected, const Group& data) {
   const auto size = static_cast<size_t>(data.size());
-  for (size_t i = 0; i < kUpdates; ++i) {
-    EXPECT_NEAR(found.losses[i], expected.found.losses[i], kTolerance * expected.found.losses[i]) << i;
-    EXPECT_NEAR(found.norms[i], expected.found.norms[i], kTolerance * expected.found.norms[i]) << i;
+  for (size_t i = 0; i < kCriticUpdates; ++i) {
+    EXPECT_NEAR(found.losses[i], expected.found.losses[i], kCriticTolerance * expected.found.losses[i]) << i;
+    EXPECT_NEAR(found.norms[i], expected.found.norms[i], kCriticTolerance * expected.found.norms[i]) << i;
     SCOPED_TRACE(i);
-    expect_elements(found.tensors[2 * i], expected.tensors[2 * i], kTolerance);
-    expect_elements(found.tensors[2 * i + 1], expected.tensors[2 * i + 1], kTolerance);
+    expect_elements(found.tensors[2 * i], expected.tensors[2 * i], kCriticTolerance);
+    expect_elements(found.tensors[2 * i + 1], expected.tensors[2 * i + 1], kCriticTolerance);
     // The rank's rows follow one another among those of all.
     const std::vector<float>& before = found.values[i].before;
     size_t first = 0;
@@ -152,8 +152,8 @@ void expect_course(const Found& found, const Expected& expected, const Group& da
         first += static_cast<size_t>(row.num_targets());
     ASSERT_LE(first + before.size(), expected.found.values[i].before.size());
     for (size_t k = 0; k < before.size(); ++k) {
-      EXPECT_NEAR(before[k], expected.found.values[i].before[first + k], kTolerance);
-      EXPECT_NEAR(found.values[i].behind[k], expected.found.values[i].behind[first + k], kTolerance);
+      EXPECT_NEAR(before[k], expected.found.values[i].before[first + k], kCriticTolerance);
+      EXPECT_NEAR(found.values[i].behind[k], expected.found.values[i].behind[first + k], kCriticTolerance);
     }
   }
 }
@@ -178,7 +178,7 @@ TEST(CriticMeshes, LearnWhatOneRankDoes) {
         Critics critics(ranks, mesh, what, 24);
         const Found found = critics.learn();
         const std::lock_guard lock(mutex);
-        expect_course(found, expected, critics.groups.data());
+        expect_critic_course(found, expected, critics.groups.data());
       });
     }
   }

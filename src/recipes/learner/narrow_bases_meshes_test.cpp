@@ -26,7 +26,7 @@ using collectives::Group;
 using primitives::FrozenFormat;
 
 // Widths of which parts begin within blocks of 64, and experts and heads that four ranks divide.
-Json mixture() {
+Json narrow_mixture() {
   Json config = tiny_config("qwen3_moe");
   for (const auto& [key, value] :
        std::initializer_list<std::pair<const char*, int64_t>>{{"num_experts", 4},
@@ -83,14 +83,14 @@ Matrices matrices_of(RankedBase& ranked) {
 
 // A folder of a model in float32.
 void save(const std::string& folder) {
-  const auto model = models::build_model(mixture(), "tiny", plain());
+  const auto model = models::build_model(narrow_mixture(), "tiny", plain());
   model->decoder.parameters().initialize(3, 0.1);
   models::save_model(*model, folder, "");
 }
 
 // The same model as bitsandbytes' folders have it, with codes that no rounding gives.
 void save_codes(const std::string& folder, bool nested) {
-  const auto model = models::build_model(mixture(), "tiny", plain());
+  const auto model = models::build_model(narrow_mixture(), "tiny", plain());
   model->decoder.parameters().initialize(3, 0.1);
   save_made_up_nf4(*model, folder, nested, 64);
 }
@@ -101,7 +101,7 @@ struct Learned {
   std::vector<std::unique_ptr<Placement>> placements;
 };
 
-Learned learn(RankedBase& ranked) {
+Learned learn_from_base(RankedBase& ranked) {
   const auto adapter = models::new_adapter(
       *ranked.model, {.rank = 4, .targets = {.names = {"q_proj", "k_proj", "v_proj", "o_proj"}}}, 1, "");
   optimizers::AdamW optimizer(adapter->parameters(), ranked.model->decoder.ops(), {},
@@ -159,7 +159,7 @@ void expect_same_on_ranks(const std::string& folder) {
     collectives::launch("local", {}, [&](Group& alone) {
       RankedBase one(alone, {}, format, folder);
       whole = matrices_of(one);
-      expected = learn(one);
+      expected = learn_from_base(one);
     });
     ASSERT_GE(whole.size(), 6u);
     for (const Mesh& mesh :
@@ -190,7 +190,7 @@ void expect_same_on_ranks(const std::string& folder) {
           }
           EXPECT_EQ(flat > 0, mesh.shard_level == 3);
         }
-        const Learned found = learn(ranked);
+        const Learned found = learn_from_base(ranked);
         const std::lock_guard lock(mutex);
         for (size_t i = 0; i < found.losses.size(); ++i) {
           EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-5 * expected.losses[i]) << i;

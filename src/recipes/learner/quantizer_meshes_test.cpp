@@ -109,7 +109,7 @@ struct Learnt {
   double first_loss = 0, loss = 0, norm = 0;
 };
 
-Learnt learn(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) {
+Learnt learn_rounded(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) {
   Ranked ranked(ranks, mesh, options);
   const std::vector<data::PackedRow> rows = rows_of(ranked);
   ranked.calibrate(ranks, rows);
@@ -149,13 +149,13 @@ TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
         rounded_twice(), asymmetric()}) {
     SCOPED_TRACE(name++);
     Learnt one;
-    collectives::launch("local", {}, [&](Group& alone) { one = learn(alone, {}, options); });
+    collectives::launch("local", {}, [&](Group& alone) { one = learn_rounded(alone, {}, options); });
     ASSERT_FALSE(one.amax.empty());
     for (const Mesh& mesh : kMeshes) {
       SCOPED_TRACE(to_string(mesh));
       std::mutex mutex;
       collectives::launch("threads", {.ranks = 4, .deadline = 120}, [&](Group& ranks) {
-        const Learnt found = learn(ranks, mesh, options);
+        const Learnt found = learn_rounded(ranks, mesh, options);
         const std::lock_guard lock(mutex);
         ASSERT_EQ(found.amax.size(), one.amax.size());
         for (const auto& [key, amax] : one.amax) {

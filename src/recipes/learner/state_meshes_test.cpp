@@ -20,7 +20,7 @@ namespace {
 using collectives::Group;
 
 // Experts, widths and heads that eight ranks divide, and fewer heads of keys than that.
-Json mixture() {
+Json saved_mixture() {
   Json config = tiny_config("qwen3_moe");
   for (const auto& [key, value] : std::initializer_list<std::pair<const char*, int64_t>>{
            {"num_experts", 8}, {"num_attention_heads", 8}, {"num_key_value_heads", 2}})
@@ -36,15 +36,15 @@ struct Case {
 };
 
 // What a rank trains, with its state.
-struct Trained {
-  Trained(Group& ranks, const Mesh& mesh, const Case& of) : groups(ranks, mesh) {
+struct SavedRun {
+  SavedRun(Group& ranks, const Mesh& mesh, const Case& of) : groups(ranks, mesh) {
     models::BuildOptions build;
     build.dtype = of.dtype;
     build.ops = ops::all_eager();
     build.purpose = models::Purpose::kTraining;
     build.format = of.format;
     build.ranks = groups.model();
-    model = models::build_model(mixture(), "tiny", build);
+    model = models::build_model(saved_mixture(), "tiny", build);
     model->decoder.parameters().initialize(3, 0.1);
     if (of.adapter)
       adapter = models::new_adapter(
@@ -111,7 +111,7 @@ class StateMeshes : public testing::TestWithParam<Case> {
  protected:
   void save(const Mesh& mesh, const std::string& root) {
     collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
-      Trained trained(ranks, mesh, GetParam());
+      SavedRun trained(ranks, mesh, GetParam());
       fill(trained.optimizer->state());
       checkpoints::SharedState state(root, 1, checkpoints::owner_of_states(ranks));
       state.write([&](checkpoints::StateWriter& writer) {
@@ -125,7 +125,7 @@ class StateMeshes : public testing::TestWithParam<Case> {
   void expect_read(const Mesh& mesh, const std::vector<std::string>& roots) {
     std::atomic<int64_t> others = 0;
     collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
-      Trained trained(ranks, mesh, GetParam());
+      SavedRun trained(ranks, mesh, GetParam());
       for (const std::string& root : roots) {
         for (const PlacedTensor& tensor : trained.optimizer->state()) tensor.own.fill_zero();
         checkpoints::read_placed(*checkpoints::open_newest(root, ranks), "optimizer",
@@ -139,7 +139,7 @@ class StateMeshes : public testing::TestWithParam<Case> {
     EXPECT_EQ(others, 0) << to_string(mesh);
   }
 
-  static int64_t count_other_weights(Trained& trained) {
+  static int64_t count_other_weights(SavedRun& trained) {
     int64_t others = 0;
     const std::vector<PlacedTensor> state = trained.optimizer->state(),
                                     weights = trained.parameters().placed();

@@ -1,6 +1,6 @@
 # make demo   install what is missing, build, train a small model and show that it learned
 # make test   build and run every test            (PRESET=asan or tsan for the sanitizers)
-# make check  format, layers, limits, names, the page of all keys, and the tests of what was built: under a minute after a build
+# make check  format, layers, limits, words, names, the page of all keys, and the tests of what was built: under a minute after a build
 # make parity numbers against transformers (TEMPER_GOLDENS names the folder)
 # make mutants  break one thing at a time and see tests fail for each: NAMES="test_rollout 'rotary is removed'"; by hand
 # make setup-gpu  headers for kernels that use cuDNN, for those who build with cmake alone: make build brings them itself
@@ -40,6 +40,7 @@ build: setup
 test: build
 	@python3 tools/check_layers.py
 	@python3 tools/check_limits.py
+	@python3 tools/check_words.py
 	@cd $(BUILD) && set -o pipefail && OMP_WAIT_POLICY=passive ctest --output-on-failure -j $(JOBS) -LE nightly | \
 	  python3 $(CURDIR)/tools/tell_skipped.py .
 
@@ -56,6 +57,7 @@ check:
 	@tools/format.sh --check
 	@python3 tools/check_layers.py
 	@python3 tools/check_limits.py
+	@python3 tools/check_words.py
 	@python3 tools/mutants.py --check
 	@cmake --preset $(PRESET) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)

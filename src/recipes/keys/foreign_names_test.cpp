@@ -70,7 +70,7 @@ TEST(ForeignNames, MayStandForKeysOfSeveralRecipes) {
     EXPECT_EQ(load_error("model: {path: m}\nrecipe: grpo\n" + name + ": 1\n"),
               fmt::format("[run.yaml:3] unknown key '{}'; Temper calls it {}", name, keys));
   };
-  calls("loss_type", "'grpo.loss' or 'preference.loss'");
+  calls("loss_type", "'preference.loss' or 'grpo.loss'");
   calls("epsilon", "'train.optimizer.eps' or 'grpo.clip_low' or 'grpo.clip_high'");
   calls("train_batch_size", "'train.rows_per_step' or 'grpo.prompts_per_rollout'");
   calls("clip_ratio", "'grpo.clip_low' or 'grpo.clip_high'");

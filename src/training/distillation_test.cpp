@@ -23,8 +23,6 @@ namespace {
 using data::PackedRow;
 using op_testing::close;
 using op_testing::Doubles;
-using quantizers::QuantizerKind;
-using quantizers::Sharing;
 
 const std::vector<PackedRow> kRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
 
@@ -276,27 +274,6 @@ TEST(Distill, ComesCloserToTheTeacher) {
     divergences.push_back(bench.trainer.step(kRows, 3e-3).distillation->divergence);
   EXPECT_LT(divergences[1], divergences[0]);
   EXPECT_LT(divergences[2], divergences[1]);
-}
-
-// The quantized model learns from the same weights without rounding, of which there is no copy.
-TEST(Distill, AQuantizedModelLearnsFromItsOwnWeights) {
-  TinyModel tiny = student_of();
-  const auto plain = tiny_model(tiny);
-  tiny.quantize.rules = {
-      {"layers.*", QuantizerKind{"int4", Sharing::kBlock, 16}, QuantizerKind{"fp8", Sharing::kRow, 0, true}}};
-  const auto quantized = tiny_model(tiny);
-  const Distill apart(quantized->decoder, plain->decoder, {}, 0),
-      shared(quantized->decoder, quantized->decoder, {}, 0);
-  const EvalResult expected = apart.evaluate(kRows, nullptr, collectives::alone()),
-                   found = shared.evaluate(kRows, nullptr, collectives::alone());
-  EXPECT_EQ(found.loss, expected.loss);
-  EXPECT_GT(found.loss, 1e-3);
-  EXPECT_EQ(quantized->decoder.quantizers().mode(), quantizers::QuantizerMode::kFake);
-  optimizers::AdamW optimizer(quantized->decoder.parameters(), quantized->decoder.ops(), {});
-  Trainer trainer(
-      quantized->decoder, optimizer, {},
-      std::make_shared<Distill>(quantized->decoder, quantized->decoder, losses::Distillation{}, 0));
-  EXPECT_GT(trainer.step(kRows, 0).grad_norm, 0);
 }
 
 }  // namespace

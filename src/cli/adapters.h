@@ -13,8 +13,7 @@ class Adapters {
  public:
   static constexpr const char* kNone = "none";  // the name of the model alone
   static constexpr const char* kAwaited = "-";  // in place of a folder: it comes from another process
-  static constexpr const char* kHelp =
-      "An adapter to answer with: FOLDER, NAME=FOLDER, or none; may be repeated.";
+  static constexpr const char* kHelp = "An adapter: FOLDER, NAME=FOLDER or none; repeatable.";
 
   struct Given {
     std::string name, folder;

@@ -22,8 +22,7 @@ void SamplingArguments::declare(Options& options) {
   options.option("--device", device, "cpu (the default), cuda, or cuda:N for another GPU.");
   options.option("--dtype", dtype, "float32 or bfloat16. Omitted: the model's own.");
   options.flag("--strict-kernels", strict_kernels, "");  // docs/kernels.md
-  options.option("--base-dtype", base_dtype,
-                 "Load linear layers in 8 or 4 bits: float8_e4m3fn, nf4 or nf4_double.");
+  options.option("--base-dtype", base_dtype, "Linear layers in float8_e4m3fn, nf4 or nf4_double.");
 }
 
 rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions options) const {

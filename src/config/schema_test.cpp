@@ -195,7 +195,8 @@ TEST(Schema, WrongDeclarationsAreDefects) {
            {[&] { schema.group("b", group, "").path(); }, "only text can be a path"},
            {[&] { schema.field("c", number, "").shorthand("d"); }, "no key 'd' for a shorthand"},
            {[&] { schema.field("", number, ""); }, "key '' must consist of a-z, 0-9 and _"},
-           {[&] { schema.answer("e", "a"), schema.answer("e", "b"); }, "an unknown key has two answers"}})
+           {[&] { schema.answer("e", "leave it out"), schema.answer("e", "b"); },
+            "the unknown key 'e' has two answers"}})
     EXPECT_NE(error_of(declare, ErrorKind::kDefect).find(expected), std::string::npos) << expected;
 }
 

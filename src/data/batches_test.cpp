@@ -59,11 +59,10 @@ TEST_F(BatchMakerTest, ABrokenStateIsNamed) {
            {"place", R"({"epoch": 0, "in_epoch": 1, "lanes": [{"given": 1, "passes": 0, "position": 6}]})",
             broken + R"(its place in the rows is {"epoch": 0, "in_epoch": 1, "lanes": [{"given": 1, )" +
                 R"("passes": 0, "position": 6}]})"},
-           {"data", R"({"rows": 6, "bytes": 1})", "[data] cannot resume with other data: bytes was 1, is "},
+           {"data", R"({"rows": 6, "bytes": 1})", "[data] cannot resume with other data (bytes: 1 before, "},
            {"order", "{}",
-            "[data] cannot resume with other settings: seed was absent, is 0; restore the setting, or start "
-            "a "
-            "new run"}}) {
+            "[data] cannot resume with other settings (seed: absent before, 0 now); restore the setting, or "
+            "start a new run"}}) {
     Json state = good;
     state.set(field, Json::parse(value, "state"));
     EXPECT_TRUE(refusal_of_state(state, rows).starts_with(expected)) << refusal_of_state(state, rows);
@@ -83,18 +82,18 @@ TEST_F(BatchMakerTest, AFileThatIsMendedHasAsManyRows) {
   const Json state = maker.state();
   write({"1 2 3", "4 5 6 7", "8 9", "mended", "1 2 3 4 5", "6 7 8"});
   const Mixture mended = mixture();
-  EXPECT_TRUE(
-      refusal_of_state(state, mended).starts_with("[data] cannot resume with other data: bytes was "));
+  EXPECT_TRUE(refusal_of_state(state, mended).starts_with("[data] cannot resume with other data (bytes: "));
   BatchMaker resumed(mended, options_);
   resumed.restore(state, true);
   for (const char* kept : {"epoch", "place", "open", "closed", "counts"})
     EXPECT_EQ(resumed.state().at(kept), state.at(kept)) << kept;
   EXPECT_NE(resumed.state().at("data"), state.at("data"));
   write({"1 2 3", "4 5 6 7", "8 9", "1 2 3 4 5", "6 7 8"});
-  EXPECT_EQ(refusal_of_state(state, mixture(), true),
-            "[data] cannot resume with other data: rows was 6, is 5; the order of all rows depends on their "
-            "number: put another row in the place of one that was taken out (a copy of a good one will do), "
-            "or restore the file and set data.on_bad_row: skip, or start a new run");
+  EXPECT_EQ(
+      refusal_of_state(state, mixture(), true),
+      "[data] cannot resume with other data (rows: 6 before, 5 now); the order of all rows depends on their "
+      "number: put another row in the place of one that was taken out (a copy of a good one will do), "
+      "or restore the file and set data.on_bad_row: skip, or start a new run");
 }
 
 TEST_F(BatchMakerTest, PiecesOfARowAreKeptByTheirNumber) {

@@ -27,7 +27,7 @@ import time
 
 from compare_builds_cases import Inputs, all_cases
 
-VARYING = re.compile(r"seconds|per_second|peak|memory|version|commit|started|finished")  # fields that differ from run to run
+VARYING = re.compile(r"seconds|per_second|peak|mfu|memory|version|commit|started|finished")  # fields that differ from run to run
 TIMES = re.compile(r"\(\d+ ms( total)?\)")
 SHORTEST = 1e-45
 

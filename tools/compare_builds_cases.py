@@ -40,7 +40,7 @@ class Inputs:
         (self.data / "text.txt").write_text("".join(json.loads(line)["messages"][0]["content"] + "\n" for line in
                                                     (self.data / "train.jsonl").read_text().splitlines()))
         self.tokenizer = demo.tokenizer()
-        for golden in sorted(path.parent for path in GOLDENS.glob("*/model.safetensors")):
+        for golden in sorted(path.parent for path in GOLDENS.glob("*/golden.safetensors") if (path.parent / "model.safetensors").exists()):
             self.add_golden(golden.name, golden / "golden.safetensors")
         for adapter in sorted((GOLDENS / "adapters").iterdir()):
             if not self.model(base_of(adapter)).exists():
@@ -139,8 +139,8 @@ def examples(inputs):
     yield Case("examples/plugin", [
         ["cp", ROOT / "examples/plugin/toy.c", "."],
         ["make", "-s", "-f", ROOT / "examples/plugin/Makefile", f"INCLUDE={ROOT / 'include'}"],
-        example("addition/run.yaml", "--data.eval", "[]", "--eval.exact_match", 0, "--plugins", "[libtoy.so]", "--device",
-                "toy", rows="train")], on_cpu=True)
+        example("addition/run.yaml", "--data.eval", "[]", "--eval.exact_match", 0, "--eval.every_steps", 0, "--plugins",
+                "[libtoy.so]", "--device", "toy", rows="train")], on_cpu=True)
 
 
 def parity(inputs):

@@ -73,7 +73,8 @@ double BatchMaker::progress() const {
   };
   count(packer_.closed());
   count(packer_.open());
-  return std::max(0.0, rows_.progress() - static_cast<double>(waiting) / rows_.epoch_rows());
+  const double taken = rows_.progress() * rows_.epoch_rows();
+  return std::max(0.0, (taken - static_cast<double>(waiting)) / rows_.epoch_rows());
 }
 
 bool BatchMaker::step_is_full() const {

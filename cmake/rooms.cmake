@@ -333,7 +333,7 @@ function(temper_add_test_program name)
     set(environment "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/tsan.supp")
   elseif(TEMPER_SANITIZE MATCHES "address")
     # Tests preload libraries that let calls fail.
-    set(environment "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/lsan.supp:$ENV{LSAN_OPTIONS};ASAN_OPTIONS=verify_asan_link_order=0:$ENV{ASAN_OPTIONS}")
+    set(environment "LSAN_OPTIONS=print_suppressions=0:suppressions=${PROJECT_SOURCE_DIR}/tools/lsan.supp:$ENV{LSAN_OPTIONS};ASAN_OPTIONS=verify_asan_link_order=0:$ENV{ASAN_OPTIONS}")
   endif()
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake CONTENT
 "set(PROGRAM $<TARGET_FILE:${name}>)

@@ -1,0 +1,157 @@
+#include "training/causal_model.h"
+
+#include "layers/glue.h"
+#include "ops/adamw/adamw.h"
+#include "ops/global_norm/global_norm.h"
+#include "primitives/expert_counts.h"
+#include "training/flops.h"
+
+namespace temper::training {
+
+static_assert(data::kIgnore == ops::CrossEntropy::kIgnore,
+              "data and loss must agree on positions without a target");
+
+CausalModel::CausalModel(layers::Decoder& decoder, const CausalModelOptions& options,
+                         std::shared_ptr<const Objective> objective, collectives::Group& ranks)
+    : decoder_(decoder), options_(options), objective_(std::move(objective)), ranks_(ranks) {}
+
+std::string CausalModel::why_not_captured() const {
+  if (objective_) return "the objective needs the CPU in every step";
+  if (!ranks_.is_alone() || decoder_.ranks().mesh.size() > 1)
+    return "the ranks wait for each other in every step";
+  if (!is_apart(decoder_.device())) return "there are no graphs on the CPU";
+  const auto because = [](std::string_view op) {
+    return fmt::format("the kernel of {} needs the CPU in every step (docs/training.md)", op);
+  };
+  if (!decoder_.ops().at<ops::AdamW>("optimizer").repeats) return because(ops::AdamW::kName);
+  if (!decoder_.ops().at<ops::GlobalNorm>("optimizer").repeats) return because(ops::GlobalNorm::kName);
+  const std::string_view op = decoder_.asks_host();
+  return op.empty() ? std::string() : because(op);
+}
+
+std::vector<MicroBatch> CausalModel::cut(const std::vector<data::PackedRow>& rows, int64_t max_tokens) const {
+  std::vector<MicroBatch> batches;
+  for (const auto& [begin, end] : cut_micro_batches(decoder_, rows, max_tokens))
+    batches.push_back(gather(rows, begin, end, fills_up(decoder_)));
+  return batches;
+}
+
+double CausalModel::training_flops(const MicroBatch& batch) const {
+  return training::training_flops(decoder_.config(), batch.documents);
+}
+
+void CausalModel::begin_step(const std::vector<data::PackedRow>& rows, PendingStep& pending) {
+  if (objective_) {
+    step_loss_ = objective_->begin(rows, nullptr, ranks_);
+    pending_ = &pending;
+  }
+  pending.watch_routers(decoder_);
+}
+
+void CausalModel::begin_passes(const StepData& data) {
+  counts_.clear();  // of a step that did not end
+  counts_ = global_counts(data);
+}
+
+Var CausalModel::loss(Tape& tape, StepData& data, size_t batch) {
+  const MicroBatch& rows = data.batches[batch];
+  layers::Decoder::Options forward;
+  forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
+  forward.routers = watch_routers(decoder_, rows);
+  // The hidden states are not kept while backward runs.
+  const Var own = loss_of(tape, decoder_.forward(tape, rows.input, forward), rows, data);
+  return with_balance(tape, own, forward.routers, data);
+}
+
+Var CausalModel::loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, StepData& data) {
+  if (step_loss_) return step_loss_->of(tape, {hidden, batch.targets, batch.documents}, *pending_);
+  const auto [loss, nll, z] =
+      decoder_.loss(tape, hidden, batch.targets, {data.scale, static_cast<float>(options_.z_loss)});
+  data.outputs.push_back({loss.value, options_.num_sources > 1 ? nll : Tensor(), z, {}, {}});
+  return loss;
+}
+
+// Of several ranks the hosts add up what all know.
+std::vector<Tensor> CausalModel::summed_counts(
+    const std::vector<std::shared_ptr<layers::RouterTrace>>& passes) const {
+  std::vector<Tensor> counts;
+  if (ranks_.is_alone()) {
+    for (size_t i = 0; i < decoder_.num_routers(); ++i) {
+      const auto chosen = [&](size_t pass) { return passes[pass]->routers[i].parts[0].counts; };
+      counts.push_back(passes.size() == 1 ? chosen(0) : chosen(0).clone());
+      for (size_t pass = 1; pass < passes.size(); ++pass) primitives::add_counts(counts[i], chosen(pass));
+    }
+    return counts;
+  }
+  PendingLoads loads(decoder_);
+  for (const auto& pass : passes) loads.add(*pass, 0);
+  for (const RouterLoad& load : loads.wait(ranks_)) {
+    std::vector<int32_t> own(load.counts.begin(), load.counts.end());
+    own.push_back(0);
+    counts.push_back(Tensor::from(own).on(decoder_.device()));
+  }
+  return counts;
+}
+
+// Of all tokens of the update: a pass of its own where the update has several micro-batches or ranks. Empty:
+// each micro-batch has its own.
+std::vector<Tensor> CausalModel::global_counts(const StepData& data) const {
+  const RouterOptions& options = options_.routers;
+  if (decoder_.num_routers() == 0 || options.balance_factor == 0 || !options.global_balance) return {};
+  if (data.batches.size() < 2 && ranks_.is_alone()) return {};
+  std::vector<std::shared_ptr<layers::RouterTrace>> passes;
+  for (const MicroBatch& batch : data.batches) {
+    Tape tape(false);
+    layers::Decoder::Options forward;
+    forward.routers = watch_routers(decoder_, batch);
+    decoder_.forward(tape, batch.input, forward);
+    passes.push_back(forward.routers);
+  }
+  return summed_counts(passes);
+}
+
+Var CausalModel::with_balance(Tape& tape, const Var& loss,
+                              const std::shared_ptr<layers::RouterTrace>& routers, StepData& data) const {
+  if (routers == nullptr) return loss;
+  if (step_loss_) data.outputs.push_back({});  // the objective reports its loss itself
+  StepData::Output& output = data.outputs.back();
+  output.routers = routers;
+  const double factor = options_.routers.balance_factor;
+  if (factor == 0) return loss;
+  const Var balance =
+      decoder_.balance_loss(tape, *routers, 0, {static_cast<float>(factor), data.inverse_tokens, counts_});
+  output.balance = balance.value;
+  return layers::add_losses(tape, {loss, balance});
+}
+
+void CausalModel::after_update(StepData& data) {
+  if (options_.routers.bias_rate > 0) move_biases(data);
+  counts_.clear();
+}
+
+// By what all ranks' tokens of the update chose; evaluation and passes that are computed again count nothing.
+void CausalModel::move_biases(const StepData& data) {
+  std::vector<std::shared_ptr<layers::RouterTrace>> passes;
+  for (const StepData::Output& output : data.outputs)
+    if (output.routers) passes.push_back(output.routers);
+  const std::vector<Tensor> counts = summed_counts(passes);
+  const auto rate = static_cast<float>(options_.routers.bias_rate);
+  for (size_t i = 0; i < counts.size(); ++i)
+    if (const layers::BoundWeight* const bias = decoder_.choice_bias(decoder_.router_layers()[i]))
+      primitives::move_biases(bias->value(), counts[i], rate, data.grad_norm);
+}
+
+void CausalModel::report(const StepData& done, PendingStep& pending) const {
+  for (size_t i = 0; i < done.outputs.size(); ++i) {
+    const StepData::Output& output = done.outputs[i];
+    if (output.routers) pending.add_routers(*output.routers, 0, output.balance);
+    if (output.loss.defined()) pending.add_loss(output.loss, output.z, output.nll, done.batches[i].documents);
+  }
+}
+
+EvalResult CausalModel::evaluate(const std::vector<data::PackedRow>& rows) const {
+  if (objective_) return objective_->evaluate(rows, nullptr, ranks_);
+  return training::evaluate(decoder_, nullptr, rows, options_.micro_batch_tokens, ranks_);
+}
+
+}  // namespace temper::training

@@ -1,0 +1,59 @@
+#pragma once
+#include <memory>
+
+#include "layers/decoder.h"
+#include "training/checkpointing.h"
+#include "training/model.h"
+#include "training/objective.h"
+#include "training/router_options.h"
+
+namespace temper::training {
+
+struct CausalModelOptions {
+  int64_t micro_batch_tokens = 0;  // of evaluations; 0: no limit
+  Checkpointing checkpointing = Checkpointing::kNone;
+  double z_loss = 0;       // factor of the square of log Σ exp(logits); ops/cross_entropy
+  size_t num_sources = 1;  // above 1: losses are reported for each source of the data, too
+  RouterOptions routers = {};
+};
+
+// A causal language model. Its loss is the mean of -log p over the target tokens of the update, or what an
+// objective says, and what the routers of its mixtures add to it.
+class CausalModel : public Model {
+ public:
+  // `objective`: null for the next token. `ranks` train replicas of one model together.
+  CausalModel(layers::Decoder& decoder, const CausalModelOptions& options,
+              std::shared_ptr<const Objective> objective, collectives::Group& ranks);
+
+  layers::ParameterStore& parameters() override { return decoder_.parameters(); }
+  std::string why_not_captured() const override;
+  std::vector<MicroBatch> cut(const std::vector<data::PackedRow>& rows, int64_t max_tokens) const override;
+  double training_flops(const MicroBatch& batch) const override;
+  void begin_step(const std::vector<data::PackedRow>& rows, PendingStep& pending) override;
+  void begin_passes(const StepData& data) override;
+  Var loss(Tape& tape, StepData& data, size_t batch) override;
+  void end_passes() override { decoder_.settle(); }
+  void after_update(StepData& data) override;
+  void report(const StepData& done, PendingStep& pending) const override;
+  EvalResult evaluate(const std::vector<data::PackedRow>& rows) const override;
+
+ private:
+  Var loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, StepData& data);
+  // How often the tokens of these passes, of all ranks, chose each expert, by router: [experts + 1] int32.
+  std::vector<Tensor> summed_counts(const std::vector<std::shared_ptr<layers::RouterTrace>>& passes) const;
+  std::vector<Tensor> global_counts(const StepData& data) const;
+  Var with_balance(Tape& tape, const Var& loss, const std::shared_ptr<layers::RouterTrace>& routers,
+                   StepData& data) const;
+  void move_biases(const StepData& data);
+
+  layers::Decoder& decoder_;
+  CausalModelOptions options_;
+  std::shared_ptr<const Objective> objective_;  // null: the next token
+  collectives::Group& ranks_;
+  std::unique_ptr<StepLoss> step_loss_;  // the objective's, of the step that is computed
+  PendingStep* pending_ = nullptr;       // and where it reports
+  std::vector<Tensor> counts_;  // of the update's tokens by router, while its passes are computed; empty:
+                                // each micro-batch has its own
+};
+
+}  // namespace temper::training

@@ -11,6 +11,7 @@ namespace collectives { void register_all(); }
 namespace quant { void register_all(); }
 namespace backends { void register_all(); }
 namespace ops { void register_all(); }
+namespace foreign { void register_all(); }
 namespace models { void register_all(); }
 namespace recipes { void register_all(); }
 // clang-format on
@@ -23,6 +24,7 @@ inline void register_everything() {
   quant::register_all();
   backends::register_all();  // before ops: fast kernels are preferred to eager
   ops::register_all();
+  foreign::register_all();
   models::register_all();
   recipes::register_all();
 }

@@ -2,7 +2,6 @@
 #include <memory>
 #include <vector>
 
-#include "checkpoints/modelopt_algorithms.h"
 #include "checkpoints/safetensors.h"
 
 // One matrix X.weight [rows, columns] in the form of a quantized folder. Each form makes its own
@@ -22,10 +21,5 @@ class MatrixWriter {
 };
 
 using WritesMatrix = std::unique_ptr<const MatrixWriter>;
-
-// Null where matrices of the algorithm are only read.
-WritesMatrix modelopt_writer(const ModeloptChoice& form, const QuantizedMatrix& matrix);
-// The same codes and scales with the names and shapes of compressed-tensors (compressed_parts.h).
-WritesMatrix compressed_writer(const ModeloptChoice& form, const QuantizedMatrix& matrix);
 
 }  // namespace temper::checkpoints

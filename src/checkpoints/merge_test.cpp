@@ -3,12 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include <cmath>
 #include <cstring>
 
 #include "base/files.h"
 #include "checkpoints/adapter_folder.h"
-#include "checkpoints/modelopt_parts.h"
 #include "checkpoints/quantized_test_support.h"
 
 namespace temper::checkpoints {
@@ -228,9 +229,10 @@ TEST_F(Merges, CodesStayCodesOfWhatChanges) {
 // What shares a scale of the whole is encoded again where one changes.
 TEST_F(Merges, ScalesOfTheWholeAreShared) {
   const auto fp8 = [](const std::string& module, int64_t rows) {
-    const Tensor codes = zeros({rows, 32}, DType::kU8);
-    for (int64_t i = 0; i < codes.numel(); ++i) codes.data<uint8_t>()[i] = static_cast<uint8_t>(i * 37 % 127);
-    return Parts{{module + ".weight", seen_as(codes, DType::kF8E4M3)},
+    const Tensor codes = zeros({rows, 32}, DType::kF8E4M3);
+    for (int64_t i = 0; i < codes.numel(); ++i)
+      codes.data<Float8E4M3>()[i] = std::bit_cast<Float8E4M3>(static_cast<uint8_t>(i * 37 % 127));
+    return Parts{{module + ".weight", codes},
                  {module + ".weight_scale", Tensor::from<float>(Values{0.5f}, {1}).reshape({})},
                  {module + ".input_scale", Tensor::from<float>(Values{3}, {1}).reshape({})}};
   };

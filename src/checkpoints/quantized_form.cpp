@@ -8,32 +8,7 @@
 namespace temper::checkpoints {
 namespace {
 
-using MakeForm = std::shared_ptr<const QuantizedForm>(const Json& config, const std::string& where);
-
-struct Method {
-  std::string_view name;
-  MakeForm* make;
-};
-constexpr Method kMethods[] = {{"modelopt", modelopt_form}, {"compressed-tensors", compressed_tensors_form},
-                               {"fp8", fp8_form},           {"bitsandbytes", bitsandbytes_form},
-                               {"gptq", gptq_form},         {"awq", awq_form}};
-
-// Files in which tools wrote the same before config.json had the key.
-struct Beside {
-  std::string_view file, key;  // "": the file itself is the configuration
-  MakeForm* make;
-};
-constexpr Beside kBeside[] = {{"hf_quant_config.json", "quantization", modelopt_form},
-                              {"quantize_config.json", "", gptq_form},
-                              {"quant_config.json", "", awq_form}};
-
 constexpr std::string_view kReadApart = "mxfp4";
-
-const Method* method_named(std::string_view name) {
-  for (const Method& method : kMethods)
-    if (method.name == name) return &method;
-  return nullptr;
-}
 
 }  // namespace
 
@@ -59,10 +34,10 @@ std::string readable_quant_method(const Json& quantization_config, const std::st
       quantization_config.is_object() ? quantization_config.find("quant_method") : &quantization_config;
   if (method != nullptr && method->is_string()) {
     const std::string name = method->as_string();
-    if (name == kReadApart || method_named(name) != nullptr) return name;
+    if (name == kReadApart || quantized_forms().find(name) != nullptr) return name;
   }
   std::vector<std::string> readable;
-  for (const Method& each : kMethods) readable.emplace_back(each.name);
+  for (const auto& each : quantized_forms().entries()) readable.push_back(each.name);
   fail(
       "[{}] quantization_config: quant_method is {}, expected one of [{}]; use the original in bfloat16, or "
       "a "
@@ -77,22 +52,23 @@ std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder
     for (const char* key : {"quantization_config", "compression_config"}) {
       const Json* found = config.is_object() ? config.find(key) : nullptr;
       if (found == nullptr || found->is_null()) continue;
-      const Method* method = method_named(readable_quant_method(*found, where));
-      if (method == nullptr) return nullptr;
-      const std::string beside = join_path(folder, kBeside[0].file);
-      if (method->make == modelopt_form && exists(beside))
-        return modelopt_form(with_modelopt_beside(*found, where, Json::parse_file(beside), beside), where);
-      return method->make(*found, where);
+      const QuantizedFormReader* reader = quantized_forms().find(readable_quant_method(*found, where));
+      if (reader == nullptr) return nullptr;
+      const std::string beside = join_path(folder, reader->file);
+      if (reader->complete != nullptr && exists(beside))
+        return reader->make(reader->complete(*found, where, Json::parse_file(beside), beside), where);
+      return reader->make(*found, where);
     }
   }
-  for (const Beside& each : kBeside) {
-    const std::string beside = join_path(folder, each.file);
-    if (!exists(beside)) continue;
+  for (const auto& [name, reader] : quantized_forms().entries()) {
+    const std::string beside = join_path(folder, reader.file);
+    if (reader.file.empty() || !exists(beside)) continue;
     const Json config = Json::parse_file(beside);
-    if (each.key.empty()) return each.make(config, beside);
-    const Json* how = config.is_object() ? config.find(each.key) : nullptr;
-    if (how == nullptr) fail("[{}] '{}' is missing, expected how the folder is quantized", beside, each.key);
-    return each.make(*how, beside);
+    if (reader.key.empty()) return reader.make(config, beside);
+    const Json* how = config.is_object() ? config.find(reader.key) : nullptr;
+    if (how == nullptr)
+      fail("[{}] '{}' is missing, expected how the folder is quantized", beside, reader.key);
+    return reader.make(*how, beside);
   }
   return nullptr;
 }

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/registry.h"
 #include "quant/nf4.h"
 #include "tensor/tensor.h"
 
 // Model folders whose files have codes and scales of matrices in place of their values. How they hold them is
-// a form, which a folder's quantization_config names as quant_method; each form is a file of its own
-// (quantized_NAME.cpp) that quantized_form.cpp lists.
+// a form, which a folder's quantization_config names as quant_method; each form is a room of src/foreign.
 namespace temper::checkpoints {
 
 class ModelFolder;
@@ -85,17 +85,21 @@ std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder
 // An Error "[quantize] …" where the folder is quantized, with experts in MXFP4, too.
 void check_not_quantized(const std::string& folder);
 
-// Forms, of a quantization_config (or of what hf_quant_config.json has as "quantization"). An Error
-// "[where] …" for what they cannot read.
-std::shared_ptr<const QuantizedForm> modelopt_form(const Json& config, const std::string& where);
-// Of config.json, with the width of blocks where hf_quant_config.json beside it alone has it, as
-// nvidia-modelopt writes INT4. An Error "[where] …" where the two name another algorithm or width.
-Json with_modelopt_beside(Json config, const std::string& where, const Json& beside,
-                          const std::string& where_beside);
-std::shared_ptr<const QuantizedForm> compressed_tensors_form(const Json& config, const std::string& where);
-std::shared_ptr<const QuantizedForm> fp8_form(const Json& config, const std::string& where);
-std::shared_ptr<const QuantizedForm> bitsandbytes_form(const Json& config, const std::string& where);
-std::shared_ptr<const QuantizedForm> gptq_form(const Json& config, const std::string& where);
-std::shared_ptr<const QuantizedForm> awq_form(const Json& config, const std::string& where);
+// How folders of one quant_method are read. A room of src/foreign registers it by that name.
+struct QuantizedFormReader {
+  // Of a quantization_config, or of what `file` has under `key`. An Error "[where] …" for what it cannot
+  // read.
+  using Make = std::shared_ptr<const QuantizedForm>(const Json& config, const std::string& where);
+  Make* make = nullptr;
+  // A file beside config.json in which tools write the same; "": there is none. `key` is "" where the file as
+  // a whole is the configuration.
+  std::string_view file = {}, key = {};
+  // Of config.json's configuration, completed by what `file` alone has, where both are there. An Error
+  // "[where] …" where the two contradict each other. Null: config.json alone counts.
+  using Complete = Json(Json config, const std::string& where, const Json& beside,
+                        const std::string& where_beside);
+  Complete* complete = nullptr;
+};
+inline Registry<QuantizedFormReader>& quantized_forms() { return registry<QuantizedFormReader>(); }
 
 }  // namespace temper::checkpoints

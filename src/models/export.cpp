@@ -3,9 +3,9 @@
 #include <map>
 
 #include "base/error.h"
-#include "checkpoints/compressed_parts.h"
 #include "checkpoints/hf_folder.h"
-#include "checkpoints/modelopt_parts.h"
+#include "foreign/compressed_parts.h"
+#include "foreign/modelopt_parts.h"
 #include "models/export_checks.h"
 #include "models/export_compressed.h"
 #include "models/export_norms.h"
@@ -17,12 +17,12 @@
 namespace temper::models {
 namespace {
 
-using checkpoints::CodesIn;
-using checkpoints::dtype_in_files;
-using checkpoints::modelopt_scale;
-using checkpoints::ScaleGroups;
-using checkpoints::seen_as;
 using checkpoints::TensorInfo;
+using foreign::CodesIn;
+using foreign::dtype_in_files;
+using foreign::modelopt_scale;
+using foreign::ScaleGroups;
+using foreign::seen_as;
 using quantizers::PlannedQuantizer;
 using quantizers::Quantizer;
 
@@ -110,12 +110,12 @@ class Encoder : public checkpoints::EncodedParameters {
     const auto found = modules_.find(spec.name);
     if (found == modules_.end()) return {};
     const Module& module = found->second;
-    const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
+    const foreign::ModeloptAlgorithm& how = *module.form.algorithm;
     std::vector<TensorInfo> infos;
     for (const WeightSource& source : spec.sources) {
       const std::string name = module_name(source);
       infos.push_back({name + ".weight",
-                       checkpoints::codes_shape(how.layout, how.element.bits, source.rows, spec.shape[1]),
+                       foreign::codes_shape(how.layout, how.element.bits, source.rows, spec.shape[1]),
                        dtype_in_files(how.dtype)});
       infos.push_back({name + ".weight_scale", scale_shape(module, source.rows, spec.shape[1]),
                        dtype_in_files(how.scale_dtype)});
@@ -134,7 +134,7 @@ class Encoder : public checkpoints::EncodedParameters {
 
   std::vector<Tensor> encode(const WeightSpec& spec, const Tensor& value) const override {
     const Module& module = modules_.at(spec.name);
-    const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
+    const foreign::ModeloptAlgorithm& how = *module.form.algorithm;
     const PlannedQuantizer& planned = module.weight->planned;
     Tensor values = value.contiguous().reshape(planned.values);
     if (module.scales_columns()) values = primitives::scaled_columns(values, module.weight->columns.inverse);
@@ -188,7 +188,7 @@ class Encoder : public checkpoints::EncodedParameters {
   }
 
   static Shape scale_shape(const Module& module, int64_t rows, int64_t columns) {
-    const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
+    const foreign::ModeloptAlgorithm& how = *module.form.algorithm;
     const int64_t block = module.form.block > 0 ? module.form.block : how.block;
     return how.scale_shapes(rows, columns, block).front();
   }
@@ -284,7 +284,7 @@ void export_model(const Model& model, const std::string& folder, const std::stri
   if (read) add_kept(*read, parameters.table(), all);
   const bool is_modelopt = form == ExportForm::kModelopt;
   for (const auto& [weight, module] : encoder.modules())
-    if (is_modelopt && checkpoints::only_compressed(*module.form.algorithm))
+    if (is_modelopt && foreign::only_compressed(*module.form.algorithm))
       fail(
           "[export] {} is {} ({}), which nvidia-modelopt's folders have no tensors for: write --form "
           "compressed-tensors",

@@ -14,7 +14,7 @@ constexpr std::string_view to_string(ExportForm form) {
 // and vLLM, TensorRT-LLM and SGLang read them: codes and scales under the names of Hugging Face's modules,
 // hf_quant_config.json, and
 // quantization_config in config.json. Tokenizer and generation files are copied from `files_from`.
-// Which tensors a module has in which shapes is in checkpoints/modelopt_algorithms.h, which formats of
+// Which tensors a module has in which shapes is in foreign/modelopt_algorithms.h, which formats of
 // weights and inputs these are in models/export_forms.h. Modules that are fused when they are served (q, k,
 // v; gate, up) have equal scales of the whole and of inputs. What training rounds to is codes times scales,
 // bit by bit: weight_scale of FP8 is the reciprocal 1 / (448 / amax) that training multiplies by. Of integers

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "checkpoints/compressed_parts.h"
+#include "foreign/compressed_parts.h"
 
 namespace temper::models {
 namespace {
@@ -40,10 +40,10 @@ void check_rows(const WeightSpec& spec, const Planned& module, const ExportedFor
         "[export] {} is quantized: readers know no such format of experts whose files have transposes; leave "
         "the experts out of the quantization",
         spec.name);
-  const checkpoints::ModeloptAlgorithm& how = *form.algorithm;
-  const int64_t unit = how.groups == checkpoints::ScaleGroups::kTiles     ? module.weight->kind.block
-                       : how.layout == checkpoints::CodesIn::kPairsOfRows ? 2
-                                                                          : 1;
+  const foreign::ModeloptAlgorithm& how = *form.algorithm;
+  const int64_t unit = how.groups == foreign::ScaleGroups::kTiles     ? module.weight->kind.block
+                       : how.layout == foreign::CodesIn::kPairsOfRows ? 2
+                                                                      : 1;
   for (const WeightSource& source : spec.sources)
     if (source.rows % unit != 0)
       fail("[export] {} has {} rows, which {} of {} rows do not divide: leave {} as it is", source.name,
@@ -54,11 +54,11 @@ void check_rows(const WeightSpec& spec, const Planned& module, const ExportedFor
 void check_one_folder(const std::map<std::string, Planned>& modules,
                       const std::map<std::string, ExportedForm>& forms) {
   const auto only = std::ranges::find_if(
-      forms, [](const auto& each) { return checkpoints::only_compressed(*each.second.algorithm); });
+      forms, [](const auto& each) { return foreign::only_compressed(*each.second.algorithm); });
   if (only == forms.end()) return;
   for (const auto& [name, form] : forms) {
     const Planned& module = modules.at(name);
-    if (!checkpoints::compressed_format(*form.algorithm).empty() && module.kept == nullptr) continue;
+    if (!foreign::compressed_format(*form.algorithm).empty() && module.kept == nullptr) continue;
     fail(
         "[export] {} is {}, which only compressed-tensors has, and {} is {}, which it has not: no folder has "
         "both",
@@ -92,7 +92,7 @@ std::string exported_algorithms(const std::map<std::string, ExportedForm>& forms
   bool compressed = false;
   for (const auto& [weight, form] : forms) {
     names.insert(form.algorithm->name);
-    compressed = compressed || checkpoints::only_compressed(*form.algorithm);
+    compressed = compressed || foreign::only_compressed(*form.algorithm);
   }
   return join(std::vector<std::string>(names.begin(), names.end())) +
          (compressed ? ", by --form compressed-tensors" : "");

@@ -3,15 +3,15 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "checkpoints/compressed_parts.h"
+#include "foreign/compressed_parts.h"
 #include "version.h"
 
 namespace temper::models {
 namespace {
 
-using checkpoints::ModeloptAlgorithm;
-using checkpoints::ScaleGroups;
 using checkpoints::TensorInfo;
+using foreign::ModeloptAlgorithm;
+using foreign::ScaleGroups;
 
 // Modules that are described alike.
 struct Less {
@@ -76,7 +76,7 @@ Json inputs_of(const CompressedModule& group) {
 Json compressed_quantization_config(const CompressedModules& modules, const std::set<std::string>& ignored) {
   std::map<CompressedModule, Json::Array, Less> groups;
   for (const auto& [name, module] : modules) {
-    if (checkpoints::compressed_format(*module.form.algorithm).empty())
+    if (foreign::compressed_format(*module.form.algorithm).empty())
       fail("[export] {} is {}, which compressed-tensors has no form of: export it in the form of modelopt",
            name, module.form.algorithm->name);
     groups[module].emplace_back(name);
@@ -84,7 +84,7 @@ Json compressed_quantization_config(const CompressedModules& modules, const std:
   std::set<std::string_view> formats;
   Json::Object described;
   for (auto& [group, names] : groups) {
-    const std::string_view format = checkpoints::compressed_format(*group.form.algorithm);
+    const std::string_view format = foreign::compressed_format(*group.form.algorithm);
     formats.insert(format);
     if (groups.size() == 1) names = {Json("Linear")};
     described.emplace_back(fmt::format("group_{}", described.size()),
@@ -110,8 +110,7 @@ const ModeloptAlgorithm& CompressedParameters::algorithm_of(const TensorInfo& in
 std::vector<TensorInfo> CompressedParameters::list(const WeightSpec& spec) const {
   std::vector<TensorInfo> all;
   for (const TensorInfo& info : encoder_.list(spec))
-    for (TensorInfo& own : checkpoints::compressed_infos(algorithm_of(info), info))
-      all.push_back(std::move(own));
+    for (TensorInfo& own : foreign::compressed_infos(algorithm_of(info), info)) all.push_back(std::move(own));
   return all;
 }
 
@@ -120,7 +119,7 @@ std::vector<Tensor> CompressedParameters::encode(const WeightSpec& spec, const T
   const std::vector<TensorInfo> infos = encoder_.list(spec);
   const std::vector<Tensor> tensors = encoder_.encode(spec, value);
   for (size_t i = 0; i < infos.size(); ++i)
-    for (Tensor& own : checkpoints::compressed_tensors(algorithm_of(infos[i]), infos[i], tensors[i]))
+    for (Tensor& own : foreign::compressed_tensors(algorithm_of(infos[i]), infos[i], tensors[i]))
       all.push_back(std::move(own));
   return all;
 }

@@ -20,7 +20,7 @@ using CompressedModules = std::map<std::string, CompressedModule>;  // by the na
 Json compressed_quantization_config(const CompressedModules& modules, const std::set<std::string>& ignored);
 
 // What another encoder makes of parameters for nvidia-modelopt, with the names and shapes of
-// compressed-tensors (checkpoints/compressed_parts.h).
+// compressed-tensors (foreign/compressed_parts.h).
 class CompressedParameters : public checkpoints::EncodedParameters {
  public:
   // Both must live as long.
@@ -31,7 +31,7 @@ class CompressedParameters : public checkpoints::EncodedParameters {
   std::vector<Tensor> encode(const WeightSpec& spec, const Tensor& value) const override;
 
  private:
-  const checkpoints::ModeloptAlgorithm& algorithm_of(const checkpoints::TensorInfo& info) const;
+  const foreign::ModeloptAlgorithm& algorithm_of(const checkpoints::TensorInfo& info) const;
 
   const checkpoints::EncodedParameters& encoder_;
   const CompressedModules& modules_;

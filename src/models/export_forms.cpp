@@ -125,7 +125,7 @@ Json::Object group_of(const ExportedForm& form) {
   if (name == "fp8_pb_wo" || name == "mxfp4") return {{"quant_algo", name}};
   const quant::Element& element = form.algorithm->element;
   const bool alone = name == "W4A16_AWQ" || name == "W4A16_NVFP4" || name == "W8A16";
-  const bool channels = form.algorithm->groups == checkpoints::ScaleGroups::kRows && name != "W8A16";
+  const bool channels = form.algorithm->groups == foreign::ScaleGroups::kRows && name != "W8A16";
   Json::Object group;
   if (name == "W4A8_AWQ")  // nvidia-modelopt calls these integers floats, and gives blocks to inputs, too
     return {{"input_activations", numbers(8, false, form.block, false)},
@@ -169,13 +169,13 @@ ExportedForm exported_form(const PlannedQuantizer& weight, const PlannedQuantize
     if (algorithm.empty())
       fail("[export] {} is {} with factors of columns ({}._pre_quant_scale), which readers do not know there",
            weight.name, sentence_of(row), weight.module() + ".input_quantizer");
-    ExportedForm form{checkpoints::find_modelopt_algorithm(algorithm), 0};
+    ExportedForm form{foreign::find_modelopt_algorithm(algorithm), 0};
     if (row.sharing == Sharing::kTile && weight.kind.block != kTile)
       fail("[export] {} has tiles of {} × {}: readers know those of {} × {}", weight.name, weight.kind.block,
            weight.kind.block, kTile, kTile);
     if (row.sharing == Sharing::kBlock)
       form.block = weight.kind.block;
-    else if (form.algorithm->groups == checkpoints::ScaleGroups::kBlocks && row.algorithm != "mxfp4")
+    else if (form.algorithm->groups == foreign::ScaleGroups::kBlocks && row.algorithm != "mxfp4")
       form.block = form.algorithm->block;
     return form;
   }

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "base/json.h"
-#include "checkpoints/modelopt_algorithms.h"
+#include "foreign/modelopt_algorithms.h"
 #include "quantizers/quantizers.h"
 
 // What nvidia-modelopt calls the formats of a module's weight and input, and what its configurations say.
 namespace temper::models {
 
 struct ExportedForm {
-  const checkpoints::ModeloptAlgorithm* algorithm = nullptr;
+  const foreign::ModeloptAlgorithm* algorithm = nullptr;
   int64_t block = 0;  // columns of a block of weights; 0: there is no such block, or it is not written down
   bool operator<(const ExportedForm& other) const {
     return std::pair(algorithm, block) < std::pair(other.algorithm, other.block);

@@ -1,7 +1,7 @@
 #include "models/export_integers.h"
 
 #include "base/error.h"
-#include "checkpoints/compressed_parts.h"
+#include "foreign/compressed_parts.h"
 
 namespace temper::models {
 namespace {
@@ -49,7 +49,7 @@ std::optional<ExportedForm> integer_form(const PlannedQuantizer& weight, const P
         input == nullptr ? "inputs that are not quantized"
                          : fmt::format("inputs in {} per {}{}", input->formats(), input->groups(),
                                        input->kind.dynamic ? ", dynamic" : ""));
-  return ExportedForm{checkpoints::find_compressed_algorithm(name),
+  return ExportedForm{foreign::find_compressed_algorithm(name),
                       weight.kind.sharing == Sharing::kBlock ? weight.kind.block : 0};
 }
 

@@ -1,5 +1,5 @@
 // Adapters that are merged into folders of GPTQ and AWQ, in the form of the folder.
-#include "checkpoints/quantized_words.h"
+#include "foreign/words/quantized_words.h"
 #include "models/merged_quantized_test_support.h"
 #include "tests/support/errors.h"
 
@@ -7,7 +7,7 @@ namespace temper::models {
 namespace {
 
 using checkpoints::TensorInfo;
-using checkpoints::WordsIn;
+using foreign::WordsIn;
 
 struct InWords {
   std::string config;

@@ -20,7 +20,7 @@ namespace temper::layers {
 
 // What the mixers and channels of one pass read of it.
 struct Pass {
-  Tensor positions;              // [tokens] int32, on the model's device
+  Tensor positions;              // [sections, tokens] int32, as of DecoderInput, on the model's device
   std::vector<RopeTables> rope;  // by RopeTableSet::add
   AdaptedRows rows = {};
   AdaptedRows stream_rows = {};  // of the tokens of the residual stream that are here
@@ -47,6 +47,9 @@ struct Pass {
   // [tokens, hidden] each: the residual stream before every mixer and every channel, in turn; null: nobody
   // asks.
   std::vector<Tensor>* stream = nullptr;
+
+  // [tokens] int32: their places in their document.
+  Tensor places() const { return positions.narrow(0, 0, 1).reshape({positions.dim(1)}); }
 };
 
 // A mixer with its kernels and parameters.

@@ -117,7 +117,7 @@ Var Decoder::branch(Tape& tape, const std::optional<Norm>& norm, Var y, const Pa
 
 template <class Module>
 Var Decoder::through(Tape& tape, const Var& x, const Pass& pass, const Module& module) const {
-  const int64_t tokens = pass.positions.numel();
+  const int64_t tokens = pass.positions.dim(1);
   return ranks_.leave(tape, module(ranks_.enter(tape, x, tokens, pass.divides_tokens)), pass.divides_tokens);
 }
 
@@ -274,7 +274,7 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
 Var Decoder::decode(Tape& tape, const NextToken& input, const SequenceState& state) const {
   invariant(!tape.recording(), "a state is for inference");
   const AdaptedRows rows{{{input.adapter, 1}}, 1};
-  Pass pass{input.positions, input.rope, rows, rows};
+  Pass pass{input.positions.reshape({1, 1}), input.rope, rows, rows};
   pass.adapters = {input.adapter};
   pass.state = &state;
   pass.decodes = true;

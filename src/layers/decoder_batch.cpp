@@ -52,8 +52,9 @@ Var Decoder::forward(Tape& tape, const BatchInput& input, const PagedStates& pag
   std::optional<HostInputs::Scope> scope;
   if (!HostInputs::recording()) scope.emplace(inputs.emplace(device()), false);
   const ops::PagedSequences& sequences = input.batch.sequences;
-  Pass pass{
-      positions_of(sequences, tokens, device()), rope_.up_to(longest(sequences)), {input.adapters, tokens}};
+  Pass pass{positions_of(sequences, tokens, device()).reshape({1, tokens}),
+            rope_.up_to(longest(sequences)),
+            {input.adapters, tokens}};
   // Tables that are too short are replaced: captured work holds those that it reads.
   take_for_granted("rotary tables of " + name_of(sequences.held), [sequences, tables = pass.rope] {
     return std::all_of(tables.begin(), tables.end(),

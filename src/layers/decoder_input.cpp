@@ -19,15 +19,17 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
   }
   if (positions.size() != ids.size())
     fail("documents of {} tokens in all, but {} token ids", positions.size(), ids.size());
-  return {Tensor::from(ids, {static_cast<int64_t>(ids.size())}), Tensor::from(positions),
-          Tensor::from(starts), std::move(continued)};
+  const auto tokens = static_cast<int64_t>(ids.size());
+  return {Tensor::from(ids, {tokens}), Tensor::from<int32_t>(positions, {1, tokens}), Tensor::from(starts),
+          std::move(continued)};
 }
 
 void check_boundaries(const DecoderInput& input, int64_t held) {
   const auto starts = input.cu_seqlens.values<int32_t>(), positions = input.positions.values<int32_t>();
-  if (starts.size() < 2 || starts.front() != 0 || starts.back() != input.positions.numel() ||
+  const int64_t tokens = input.positions.dim(1);
+  if (starts.size() < 2 || starts.front() != 0 || starts.back() != tokens ||
       !std::is_sorted(starts.begin(), starts.end()))
-    fail("cu_seqlens must rise from 0 to the {} tokens of the row", input.positions.numel());
+    fail("cu_seqlens must rise from 0 to the {} tokens of the row", tokens);
   for (size_t d = 0; d + 1 < starts.size(); ++d) {
     const auto before = static_cast<size_t>(input.continued.empty() ? 0 : std::max(input.continued[d], 0));
     const bool continues = !input.continued.empty() && input.continued[d] >= 0;

@@ -9,8 +9,10 @@ namespace temper::layers {
 // Tokens of one or more documents, one after the other; on the CPU, the decoder brings them where they are
 // needed.
 struct DecoderInput {
-  Tensor ids;         // [tokens] int32
-  Tensor positions;   // [tokens] int32, rising from 0 in each document
+  Tensor ids;  // [tokens] int32
+  // [sections, tokens] int32: where a token stands, once for each section of the rotary frequencies. The
+  // first section is its place in the document, rising from 0; models that read text alone have no other.
+  Tensor positions;
   Tensor cu_seqlens;  // [documents + 1] int32
   // Of each document: the one before it that it continues, whose tokens it sees as if they were its own
   // beginning, or -1. Several may continue one, which is then computed once, and which continues none itself.

@@ -23,7 +23,7 @@ std::string error_of_forward(const DecoderInput& input) {
 DecoderInput with_positions(const std::vector<int32_t>& lengths, const std::vector<int32_t>& positions,
                             std::vector<int32_t> continued = {}) {
   DecoderInput input = layers::make_input(kRow, lengths, std::move(continued));
-  input.positions = Tensor::from(positions);
+  input.positions = Tensor::from<int32_t>(positions, {1, std::ssize(positions)});
   return input;
 }
 

@@ -22,7 +22,7 @@ TEST(YarnParity, OfLatentAttentionAtLatePositions) {
       const auto model = models::load_model(folder, options);
       const std::vector<int32_t> ids = ints(golden.tensor("input_ids"));
       layers::DecoderInput input = layers::make_input(ids, std::vector{static_cast<int32_t>(ids.size())});
-      input.positions = Tensor::from(ints(golden.tensor("position_ids")));
+      input.positions = Tensor::from(ints(golden.tensor("position_ids"))).reshape({1, -1});
       Tape tape(false);
       const Tensor found = model->decoder.logits(tape, model->decoder.forward(tape, input)).value;
       EXPECT_LE(relative_error(found, golden.tensor("logits")), 2e-5) << name << (eager ? ", eager" : "");

@@ -1,8 +1,9 @@
-// The functions that every template can call.
+#include "templates/run/globals.h"
+
 #include <ctime>
 
 #include "base/error.h"
-#include "templates/run/interpreter.h"
+#include "templates/values/arguments.h"
 #include "templates/values/operators.h"
 #include "templates/values/print.h"
 
@@ -84,22 +85,20 @@ Value strftime_now(const Arguments& arguments) {
   return std::string(buffer, size);
 }
 
-}  // namespace
-
-Value Interpreter::make_namespace(const Arguments& arguments) {
+Value make_namespace(const Arguments& arguments, std::deque<Namespace>& namespaces) {
   Namespace names;
   for (const auto& [key, value] : entries_of(arguments, "namespace"))
     names.entries.emplace_back(to_text(key), value);
-  namespaces_.push_back(std::move(names));
-  return &namespaces_.back();
+  namespaces.push_back(std::move(names));
+  return &namespaces.back();
 }
 
 // Has next(), reset() and current.
-Value Interpreter::make_cycler(const Arguments& arguments) {
+Value make_cycler(const Arguments& arguments, std::deque<Namespace>& namespaces) {
   const List items = arguments.positional;
   if (items.empty()) fail("at least one item has to be provided");
-  namespaces_.push_back({{{"current", items[0]}}});
-  Namespace* names = &namespaces_.back();
+  namespaces.push_back({{{"current", items[0]}}});
+  Namespace* names = &namespaces.back();
   const auto at = std::make_shared<size_t>(0);
   const auto move_to = [=](size_t index) {
     *at = index % items.size();
@@ -117,17 +116,20 @@ Value Interpreter::make_cycler(const Arguments& arguments) {
   return names;
 }
 
-void Interpreter::add_globals() {
-  scope_->set("range", Function{"range", range});
-  scope_->set("dict", Function{"dict", dict});
-  scope_->set("cycler",
-              Function{"cycler", [this](const Arguments& arguments) { return make_cycler(arguments); }});
-  scope_->set("joiner", Function{"joiner", joiner});
-  scope_->set("namespace", Function{"namespace", [this](const Arguments& arguments) {
-                                      return make_namespace(arguments);
-                                    }});
-  scope_->set("raise_exception", Function{"raise_exception", raise_exception});
-  scope_->set("strftime_now", Function{"strftime_now", strftime_now});
+}  // namespace
+
+void add_globals(Scopes& scopes, std::deque<Namespace>& namespaces) {
+  scopes.set("range", Function{"range", range});
+  scopes.set("dict", Function{"dict", dict});
+  scopes.set("cycler", Function{"cycler", [&namespaces](const Arguments& arguments) {
+                                  return make_cycler(arguments, namespaces);
+                                }});
+  scopes.set("joiner", Function{"joiner", joiner});
+  scopes.set("namespace", Function{"namespace", [&namespaces](const Arguments& arguments) {
+                                     return make_namespace(arguments, namespaces);
+                                   }});
+  scopes.set("raise_exception", Function{"raise_exception", raise_exception});
+  scopes.set("strftime_now", Function{"strftime_now", strftime_now});
 }
 
 }  // namespace temper::templates

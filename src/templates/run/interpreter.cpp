@@ -3,18 +3,13 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "templates/run/globals.h"
 #include "templates/values/limits.h"
 #include "templates/values/loop.h"
 #include "templates/values/operators.h"
 #include "templates/values/print.h"
 
 namespace temper::templates {
-namespace {
-
-constexpr size_t kMostScopes = 1 << 20;
-
-}  // namespace
-
 struct Interpreter::Callee {
   std::string name;
   const Signature* signature;
@@ -37,52 +32,12 @@ class Interpreter::Captured {
   TracedText text_;
 };
 
-// Enters a new scope; leaves it at the end, and forgets it unless a macro was made in it.
-class Interpreter::Inside {
- public:
-  Inside(Interpreter& interpreter, Scope* around) : interpreter_(interpreter), before_(interpreter.scope_) {
-    auto& scopes = interpreter_.scopes_;
-    if (scopes.size() >= kMostScopes) fail("the template keeps more than {} blocks", kMostScopes);
-    scopes.push_back({around, false, {}});
-    interpreter_.scope_ = &scopes.back();
-  }
-  explicit Inside(Interpreter& interpreter) : Inside(interpreter, interpreter.scope_) {}
-  ~Inside() {
-    const bool last = interpreter_.scope_ == &interpreter_.scopes_.back();
-    if (last && !interpreter_.scope_->kept) interpreter_.scopes_.pop_back();
-    interpreter_.scope_ = before_;
-  }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
-
- private:
-  Interpreter& interpreter_;
-  Scope* before_;
-};
-
-const Value* Scope::find(std::string_view name) const {
-  for (const Scope* scope = this; scope; scope = scope->parent)
-    for (const auto& [known, value] : scope->names)
-      if (known == name) return &value;
-  return nullptr;
-}
-
-void Scope::set(std::string_view name, Value value) {
-  for (auto& [known, slot] : names)
-    if (known == name) {
-      slot = std::move(value);
-      return;
-    }
-  names.emplace_back(name, std::move(value));
-}
-
 Interpreter::Interpreter(const Variables& variables) {
-  const auto deepen = [this] { scope_ = &scopes_.emplace_back(Scope{scope_, true, {}}); };
-  deepen();
-  add_globals();
-  deepen();
-  for (const auto& [name, value] : variables) scope_->set(name, value);
-  deepen();
+  scopes_.enter_for_good();
+  add_globals(scopes_, namespaces_);
+  scopes_.enter_for_good();
+  for (const auto& [name, value] : variables) scopes_.set(name, value);
+  scopes_.enter_for_good();
 }
 
 void Interpreter::run(const Block& block) { execute(block); }
@@ -107,8 +62,8 @@ Interpreter::Flow Interpreter::execute(const Block& block) {
 }
 
 Interpreter::Flow Interpreter::execute(const Statement& statement) {
-  line_ = statement.line;
-  const Deeper deeper(*this);
+  evaluator_.set_line(statement.line);
+  const Evaluator::Deeper deeper(evaluator_);
   spend();
   return std::visit([&](const auto& node) { return execute(node); }, statement.node);
 }
@@ -119,36 +74,35 @@ Interpreter::Flow Interpreter::execute(const Text& node) {
 }
 
 Interpreter::Flow Interpreter::execute(const Output& node) {
-  print(evaluate(*node.value));
+  print(evaluator_.evaluate(*node.value));
   return Flow::kNext;
 }
 
 Interpreter::Flow Interpreter::execute(const For& node) {
-  return run_loop(node, items_of(evaluate(*node.items)), 0);
+  return run_loop(node, items_of(evaluator_.evaluate(*node.items)), 0);
 }
 
 Interpreter::Flow Interpreter::run_loop(const For& node, List items, int64_t depth0) {
   LoopState::Again again;
   if (node.recursive) {
-    keep_scopes();
-    again = [this, &node, around = scope_, depth0](const Value& inner) {
-      const Deeper deeper(*this);
+    again = [this, &node, around = scopes_.keep(), depth0](const Value& inner) {
+      const Evaluator::Deeper deeper(evaluator_);
       Captured captured(*this);
-      const Inside inside(*this, around);
-      const int line = line_;
+      const Scopes::Inside inside(scopes_, around);
+      const int line = evaluator_.line();
       run_loop(node, items_of(inner), depth0 + 1);
-      line_ = line;
+      evaluator_.set_line(line);
       return captured.take();
     };
   }
-  const Inside inside(*this);
+  const Scopes::Inside inside(scopes_);
   // The filter sees the loop's names in a scope that the body does not see.
   LoopState::Filter filter;
   if (node.filter)
-    filter = [this, &node, around = scope_->parent](const Value& item) {
-      const Inside apart(*this, around);
+    filter = [this, &node, around = scopes_.now().parent](const Value& item) {
+      const Scopes::Inside apart(scopes_, around);
       assign(node.target, item);
-      return is_true(evaluate(*node.filter));
+      return is_true(evaluator_.evaluate(*node.filter));
     };
   const auto loop =
       std::make_shared<LoopState>(std::move(items), std::move(filter), depth0, std::move(again));
@@ -156,25 +110,25 @@ Interpreter::Flow Interpreter::run_loop(const For& node, List items, int64_t dep
   Flow flow = Flow::kNext;
   while (flow != Flow::kBreak && loop->advance()) {
     spend();
-    scope_->names.clear();
-    scope_->set("loop", loop);
+    scopes_.now().names.clear();
+    scopes_.set("loop", loop);
     assign(node.target, loop->current());
     flow = execute(node.body);
     completed |= flow == Flow::kNext;
   }
   loop->finish();
-  scope_->names.clear();
+  scopes_.now().names.clear();
   return completed ? Flow::kNext : execute(node.otherwise);
 }
 
 Interpreter::Flow Interpreter::execute(const If& node) {
   for (const auto& [condition, body] : node.branches)
-    if (is_true(evaluate(*condition))) return execute(body);
+    if (is_true(evaluator_.evaluate(*condition))) return execute(body);
   return execute(node.otherwise);
 }
 
 Interpreter::Flow Interpreter::execute(const Set& node) {
-  assign(node.target, evaluate(*node.value));
+  assign(node.target, evaluator_.evaluate(*node.value));
   return Flow::kNext;
 }
 
@@ -186,8 +140,8 @@ void Interpreter::assign(const Target& target, const Value& value) {
     for (size_t i = 0; i < items.size(); ++i) assign(target.parts[i], items[i]);
     return;
   }
-  if (target.attribute.empty()) return scope_->set(target.name, value);
-  const Value* names = scope_->find(target.name);
+  if (target.attribute.empty()) return scopes_.set(target.name, value);
+  const Value* names = scopes_.find(target.name);
   if (!names || !names->is(Value::Kind::kNamespace))
     fail("cannot assign attribute '{}' on '{}', which is not a namespace", target.attribute, target.name);
   for (auto& [name, slot] : names->names().entries)
@@ -200,57 +154,51 @@ void Interpreter::assign(const Target& target, const Value& value) {
 
 Value Interpreter::capture(const Block& body) {
   Captured captured(*this);
-  const Inside inside(*this);
+  const Scopes::Inside inside(scopes_);
   execute(body);
   return captured.take();
 }
 
 Interpreter::Flow Interpreter::execute(const SetBlock& node) {
   const Value text = capture(node.body);
-  assign(node.target, node.filter ? apply_to_text(*node.filter, text) : text);
+  assign(node.target, node.filter ? evaluator_.apply_to_text(*node.filter, text) : text);
   return Flow::kNext;
 }
 
 Interpreter::Flow Interpreter::execute(const FilterBlock& node) {
-  const Value result = apply_to_text(*node.filter, capture(node.body));
+  const Value result = evaluator_.apply_to_text(*node.filter, capture(node.body));
   if (!result.is_string()) fail("a filter block must give a str, found {}", result.type_name());
   print(result);
   return Flow::kNext;
 }
 
 Interpreter::Flow Interpreter::execute(const Macro& node) {
-  scope_->set(node.name, make_macro(node.name, node.signature, node.body, false));
+  scopes_.set(node.name, make_macro(node.name, node.signature, node.body, false));
   return Flow::kNext;
 }
 
 Interpreter::Flow Interpreter::execute(const CallBlock& node) {
   const Value caller = make_macro("caller", node.signature, node.body, true);
-  const int line = line_;
-  print(call(std::get<Call>(node.call->node), &caller));
-  line_ = line;
+  const int line = evaluator_.line();
+  print(evaluator_.call(std::get<Call>(node.call->node), &caller));
+  evaluator_.set_line(line);
   return Flow::kNext;
-}
-
-// What is called later still sees the names around it.
-void Interpreter::keep_scopes() {
-  for (Scope* scope = scope_; scope && !scope->kept; scope = scope->parent) scope->kept = true;
 }
 
 Value Interpreter::make_macro(const std::string& name, const Signature& signature, const Block& body,
                               bool anonymous) {
-  keep_scopes();
-  const Callee callee{anonymous ? "caller" : name, &signature, &body, scope_};
+  const Callee callee{anonymous ? "caller" : name, &signature, &body, scopes_.keep()};
   return Function{name, [this, callee](const Arguments& arguments) { return call_macro(callee, arguments); }};
 }
 
 Value Interpreter::call_macro(const Callee& callee, const Arguments& arguments) {
-  const Deeper deeper(*this);
+  const Evaluator::Deeper deeper(evaluator_);
   Captured captured(*this);
-  const Inside inside(*this, callee.around);
-  const int line = line_;
+  const Scopes::Inside inside(scopes_, callee.around);
+  const int line = evaluator_.line();
   bind(callee, arguments);
   execute(*callee.body);
-  line_ = line;
+  evaluator_.set_line(line);
   return captured.take();
 }
 
@@ -270,17 +218,17 @@ void Interpreter::bind(const Callee& callee, const Arguments& arguments) {
   };
   for (size_t i = 0; i < names.size(); ++i) {
     if (i < arguments.positional.size())
-      scope_->set(names[i], arguments.positional[i]);
+      scopes_.set(names[i], arguments.positional[i]);
     else if (auto value = take_named(names[i]))
-      scope_->set(names[i], *value);
+      scopes_.set(names[i], *value);
     else if (i >= required)
-      scope_->set(names[i], evaluate(*signature.defaults[i - required]));
+      scopes_.set(names[i], evaluator_.evaluate(*signature.defaults[i - required]));
     else
-      scope_->set(names[i], Undefined{fmt::format("parameter '{}' was not provided", names[i])});
+      scopes_.set(names[i], Undefined{fmt::format("parameter '{}' was not provided", names[i])});
   }
   const bool has_caller = std::find(names.begin(), names.end(), "caller") != names.end();
   if (signature.uses_caller && !has_caller)
-    scope_->set("caller", take_named("caller").value_or(Undefined{"No caller defined"}));
+    scopes_.set("caller", take_named("caller").value_or(Undefined{"No caller defined"}));
   if (arguments.positional.size() > names.size() && !signature.uses_varargs)
     fail("macro '{}' takes not more than {} argument(s), found {}", callee.name, names.size(),
          arguments.positional.size());
@@ -288,15 +236,15 @@ void Interpreter::bind(const Callee& callee, const Arguments& arguments) {
     fail("macro '{}' takes no keyword argument '{}'", callee.name, named[0].first.text());
   const size_t used = std::min(names.size(), arguments.positional.size());
   if (signature.uses_varargs)
-    scope_->set("varargs", Value::tuple({arguments.positional.begin() + static_cast<std::ptrdiff_t>(used),
+    scopes_.set("varargs", Value::tuple({arguments.positional.begin() + static_cast<std::ptrdiff_t>(used),
                                          arguments.positional.end()}));
-  if (signature.uses_kwargs) scope_->set("kwargs", Value::dict(std::move(named)));
+  if (signature.uses_kwargs) scopes_.set("kwargs", Value::dict(std::move(named)));
 }
 
 Interpreter::Flow Interpreter::execute(const With& node) {
   List values;
-  for (const auto& entry : node.values) values.push_back(evaluate(*entry.second));
-  const Inside inside(*this);
+  for (const auto& entry : node.values) values.push_back(evaluator_.evaluate(*entry.second));
+  const Scopes::Inside inside(scopes_);
   for (size_t i = 0; i < values.size(); ++i) assign(node.values[i].first, values[i]);
   return execute(node.body);
 }

@@ -1,12 +1,14 @@
+#include "templates/run/evaluator.h"
+
 #include "base/error.h"
 #include "templates/builtins/filters.h"
 #include "templates/builtins/lookup.h"
 #include "templates/builtins/predicates.h"
-#include "templates/run/interpreter.h"
 #include "templates/values/limits.h"
 #include "templates/values/loop.h"
 #include "templates/values/operators.h"
 #include "templates/values/print.h"
+#include "templates/values/traced_text.h"
 
 namespace temper::templates {
 namespace {
@@ -23,17 +25,17 @@ void spend_on(const Value& value) {
 
 }  // namespace
 
-Interpreter::Deeper::Deeper(Interpreter& interpreter) : depth_(interpreter.depth_) {
+Evaluator::Deeper::Deeper(Evaluator& evaluator) : depth_(evaluator.depth_) {
   if (++depth_ > kMostLevels) {
     --depth_;
     fail("calls, statements and expressions are nested more than {} levels deep", kMostLevels);
   }
 }
 
-Interpreter::Deeper::~Deeper() { --depth_; }
+Evaluator::Deeper::~Deeper() { --depth_; }
 
 // The line of an error is that of the innermost expression: it is put back only when all went well.
-Value Interpreter::evaluate(const Expression& expression) {
+Value Evaluator::evaluate(const Expression& expression) {
   const Deeper deeper(*this);
   spend();
   const int line = std::exchange(line_, expression.line);
@@ -42,30 +44,28 @@ Value Interpreter::evaluate(const Expression& expression) {
   return value;
 }
 
-Value Interpreter::evaluate(const Name& node) {
-  if (const Value* value = scope_->find(node.name)) return *value;
+Value Evaluator::evaluate(const Name& node) {
+  if (const Value* value = scopes_.find(node.name)) return *value;
   return Undefined{fmt::format("'{}' is undefined", node.name)};
 }
 
-Value Interpreter::evaluate(const Attribute& node) {
-  return get_attribute(evaluate(*node.object), node.name);
-}
+Value Evaluator::evaluate(const Attribute& node) { return get_attribute(evaluate(*node.object), node.name); }
 
-Value Interpreter::evaluate(const Item& node) {
+Value Evaluator::evaluate(const Item& node) {
   const Value object = evaluate(*node.object);
   return get_item(object, evaluate(*node.key));
 }
 
-Value Interpreter::evaluate(const Slice& node) {
+Value Evaluator::evaluate(const Slice& node) {
   const Value object = evaluate(*node.object);
   const auto bound = [&](const ExpressionPtr& part) { return part ? evaluate(*part) : Value(None()); };
   const Value start = bound(node.start), stop = bound(node.stop), step = bound(node.step);
   return get_slice(object, start, stop, step);
 }
 
-Value Interpreter::evaluate(const Call& node) { return call(node, nullptr); }
+Value Evaluator::evaluate(const Call& node) { return call(node, nullptr); }
 
-Value Interpreter::call(const Call& node, const Value* caller) {
+Value Evaluator::call(const Call& node, const Value* caller) {
   const Value function = evaluate(*node.function);
   Arguments arguments = evaluate_arguments(node.arguments);
   if (caller) arguments.named.emplace_back("caller", *caller);
@@ -75,7 +75,7 @@ Value Interpreter::call(const Call& node, const Value* caller) {
   return function.function().call(arguments);
 }
 
-Arguments Interpreter::evaluate_arguments(const CallArguments& node) {
+Arguments Evaluator::evaluate_arguments(const CallArguments& node) {
   Arguments arguments;
   for (const auto& part : node.positional) arguments.positional.push_back(evaluate(*part));
   if (node.star)
@@ -92,45 +92,45 @@ Arguments Interpreter::evaluate_arguments(const CallArguments& node) {
   return arguments;
 }
 
-Value Interpreter::evaluate(const FilterCall& node) {
+Value Evaluator::evaluate(const FilterCall& node) {
   const Value subject = node.subject ? evaluate(*node.subject) : *block_text_;
   const Arguments arguments = evaluate_arguments(node.arguments);
   spend_on(subject);
   return filter_named(node.name)(subject, arguments);
 }
 
-Value Interpreter::apply_to_text(const Expression& filter, const Value& text) {
+Value Evaluator::apply_to_text(const Expression& filter, const Value& text) {
   const Value* before = std::exchange(block_text_, &text);
   Value result = evaluate(filter);
   block_text_ = before;
   return result;
 }
 
-Value Interpreter::evaluate(const TestCall& node) {
+Value Evaluator::evaluate(const TestCall& node) {
   const Value subject = evaluate(*node.subject);
   const Arguments arguments = evaluate_arguments(node.arguments);
   spend_on(subject);
   return predicate_named(node.name)(subject, arguments);
 }
 
-Value Interpreter::evaluate(const Unary& node) {
+Value Evaluator::evaluate(const Unary& node) {
   const Value operand = evaluate(*node.operand);
   if (node.op == '!') return !is_true(operand);
   if (node.op == '-') return negative(operand);
   return arithmetic("+", 0, operand);
 }
 
-Value Interpreter::evaluate(const Binary& node) {
+Value Evaluator::evaluate(const Binary& node) {
   const Value left = evaluate(*node.left);
   return arithmetic(node.op, left, evaluate(*node.right));
 }
 
-Value Interpreter::evaluate(const Logic& node) {
+Value Evaluator::evaluate(const Logic& node) {
   Value left = evaluate(*node.left);
   return is_true(left) == node.is_and ? evaluate(*node.right) : left;
 }
 
-Value Interpreter::evaluate(const Compare& node) {
+Value Evaluator::evaluate(const Compare& node) {
   const auto holds = [](const std::string& op, const Value& a, const Value& b) {
     if (op == "==") return equals(a, b);
     if (op == "!=") return !equals(a, b);
@@ -150,25 +150,25 @@ Value Interpreter::evaluate(const Compare& node) {
   return true;
 }
 
-Value Interpreter::evaluate(const Concat& node) {
+Value Evaluator::evaluate(const Concat& node) {
   TracedText text;
   for (const auto& part : node.parts) text.print(evaluate(*part));
   return text.take();
 }
 
-Value Interpreter::evaluate(const Conditional& node) {
+Value Evaluator::evaluate(const Conditional& node) {
   if (is_true(evaluate(*node.condition))) return evaluate(*node.then);
   if (node.otherwise) return evaluate(*node.otherwise);
   return Undefined{"the inline if-expression evaluated to false and has no else"};
 }
 
-Value Interpreter::evaluate(const ListLiteral& node) {
+Value Evaluator::evaluate(const ListLiteral& node) {
   List items;
   for (const auto& item : node.items) items.push_back(evaluate(*item));
   return node.is_tuple ? Value::tuple(std::move(items)) : Value::list(std::move(items));
 }
 
-Value Interpreter::evaluate(const DictLiteral& node) {
+Value Evaluator::evaluate(const DictLiteral& node) {
   Dict entries;
   for (const auto& [key_part, value_part] : node.entries) {
     const Value key = evaluate(*key_part);

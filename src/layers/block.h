@@ -47,10 +47,12 @@ struct Pass {
   // [tokens, hidden] each: the residual stream before every mixer and every channel, in turn; null: nobody
   // asks.
   std::vector<Tensor>* stream = nullptr;
-
-  // [tokens] int32: their places in their document.
-  Tensor places() const { return positions.narrow(0, 0, 1).reshape({positions.dim(1)}); }
 };
+
+// [tokens] int32: the places of a pass's tokens in their documents.
+inline Tensor places_of(const Pass& pass) {
+  return pass.positions.narrow(0, 0, 1).reshape({pass.positions.dim(1)});
+}
 
 // A mixer with its kernels and parameters.
 class BoundMixer {

@@ -9,11 +9,11 @@
 namespace temper::layers {
 namespace {
 
-// Behind the tokens that each sequence holds, [tokens] int32.
+// Behind the tokens that each sequence holds, [1, tokens] int32.
 Tensor positions_of(const ops::PagedSequences& sequences, int64_t tokens, Device device) {
   const std::string name =
       fmt::format("positions of {} {}", name_of(sequences.starts), name_of(sequences.held));
-  return from_host(name, {tokens}, DType::kI32, device, [sequences](std::byte* to) {
+  return from_host(name, {1, tokens}, DType::kI32, device, [sequences](std::byte* to) {
     auto* position = reinterpret_cast<int32_t*>(to);
     for (int64_t s = 0; s < sequences.count(); ++s)
       for (int64_t at = sequences.held_by(s); at < sequences.length(s); ++at)
@@ -52,9 +52,8 @@ Var Decoder::forward(Tape& tape, const BatchInput& input, const PagedStates& pag
   std::optional<HostInputs::Scope> scope;
   if (!HostInputs::recording()) scope.emplace(inputs.emplace(device()), false);
   const ops::PagedSequences& sequences = input.batch.sequences;
-  Pass pass{positions_of(sequences, tokens, device()).reshape({1, tokens}),
-            rope_.up_to(longest(sequences)),
-            {input.adapters, tokens}};
+  Pass pass{
+      positions_of(sequences, tokens, device()), rope_.up_to(longest(sequences)), {input.adapters, tokens}};
   // Tables that are too short are replaced: captured work holds those that it reads.
   take_for_granted("rotary tables of " + name_of(sequences.held), [sequences, tables = pass.rope] {
     return std::all_of(tables.begin(), tables.end(),

@@ -102,14 +102,14 @@ class BoundAttention : public layers::BoundMixer {
   }
   ops::RotatedHeads rotate(Tape& tape, const Var& qkv, const Pass& pass) const {
     if (pass.rows.all().empty())
-      return rotate_rows(tape, qkv, q_norm_.leaf(tape), k_norm_.leaf(tape), pass.places(), pass);
+      return rotate_rows(tape, qkv, q_norm_.leaf(tape), k_norm_.leaf(tape), layers::places_of(pass), pass);
     const layers::BoundWeight* const norms[] = {&q_norm_, &k_norm_};
     const std::vector<Var> rotated =
         pass.rows.by_pieces(tape, {qkv}, norms, [&](const AdaptedRows::Piece& piece) {
           const Var& own = piece.inputs[0];
           const ops::RotatedHeads heads =
               rotate_rows(tape, own, piece.weights[0].value, piece.weights[1].value,
-                          pass.places().narrow(0, piece.first, own.shape()[0]), pass);
+                          layers::places_of(pass).narrow(0, piece.first, own.shape()[0]), pass);
           return std::vector{heads.q, heads.k, heads.v};
         });
     return {rotated[0], rotated[1], rotated[2]};
@@ -135,8 +135,9 @@ class BoundAttention : public layers::BoundMixer {
 
   Var decode(Tape& tape, const ops::RotatedHeads& heads, const Pass& pass, const KvState& state) const {
     return tape.constant(ops::decode_attention(
-        decode_, {heads.q.value, heads.k.value, heads.v.value, state.keys(), state.values(), pass.places(),
-                  scale_, config_.window, sinks_.exists() ? sinks_.value() : Tensor()}));
+        decode_,
+        {heads.q.value, heads.k.value, heads.v.value, state.keys(), state.values(), layers::places_of(pass),
+         scale_, config_.window, sinks_.exists() ? sinks_.value() : Tensor()}));
   }
 
   Var attend(Tape& tape, const ops::RotatedHeads& heads, const Pass& pass, KvState* state) const {

@@ -80,7 +80,7 @@ class BoundLatentAttention : public layers::BoundMixer {
     ops::LatentRotary op;
     op.heads = c_.num_heads;
     op.interleaved = c_.rope_interleave;
-    op.positions = pass.places();
+    op.positions = layers::places_of(pass);
     op.cos = pass.rope[rope_].cos;
     op.sin = pass.rope[rope_].sin;
     const ops::RotatedLatent rotated = ops::latent_rotary(tape, rotary_, q, parts[2], op);
@@ -95,7 +95,7 @@ class BoundLatentAttention : public layers::BoundMixer {
     op.q = own.q.value;
     op.latent = primitives::concat_last(tape, own.latent, own.k_rope).value;
     op.cache = state.all();
-    op.lengths = pass.places();
+    op.lengths = layers::places_of(pass);
     return decode(tape, std::move(op), whose);
   }
 
@@ -153,7 +153,7 @@ class BoundLatentAttention : public layers::BoundMixer {
       op.latent = latents.narrow(0, first, piece.rows);
       op.cache = pages;
       op.sequences = batch.sequences.part(first, piece.rows);
-      op.lengths = pass.places().narrow(0, first, piece.rows);
+      op.lengths = layers::places_of(pass).narrow(0, first, piece.rows);
       results.push_back(decode(tape, std::move(op), piece));
       first += piece.rows;
     }

@@ -8,7 +8,7 @@
 #include "cli/run_arguments.h"
 #include "config/print.h"
 #include "recipes/commands/calibrate_run.h"
-#include "recipes/loop/training_loop.h"
+#include "recipes/loop/train.h"
 #include "recipes/plans/mesh.h"
 #include "recipes/plans/quantizer_report.h"
 

@@ -5,7 +5,8 @@
 #include "cli/program.h"
 #include "cli/ranks.h"
 #include "config/print.h"
-#include "recipes/loop/training_loop.h"
+#include "recipes/loop/saved_steps.h"
+#include "recipes/loop/train.h"
 #include "recipes/plans/mesh.h"
 
 namespace temper::cli {
@@ -70,14 +71,15 @@ int train(const std::vector<std::string>& arguments) {
   if (show_help(arguments, kUsage)) return 0;
   RunArguments parsed =
       parse_run_arguments(arguments, {"--dry-run", "--explain-memory", "--profile", "-v", "--verbose"});
-  return run_on_ranks(parsed, {.name = "train",
-                               .prepare = [&](int ranks) { return prepare_ranks(read_run(parsed), ranks); },
-                               .run =
-                                   [&](collectives::Group& ranks) {
-                                     const Run run = read_run(parsed);
-                                     recipes::train(run.config, run.yaml, run.options, ranks);
-                                   },
-                               .saved = [&] { return recipes::what_is_saved(read_run(parsed).config); }});
+  return run_on_ranks(parsed,
+                      {.name = "train",
+                       .prepare = [&](int ranks) { return prepare_ranks(read_run(parsed), ranks); },
+                       .run =
+                           [&](collectives::Group& ranks) {
+                             const Run run = read_run(parsed);
+                             recipes::train(run.config, run.yaml, run.options, ranks);
+                           },
+                       .saved = [&] { return recipes::describe_saved_steps(read_run(parsed).config); }});
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "collectives/launch.h"
 #include "collectives/local/local.h"
 #include "config/print.h"
-#include "recipes/loop/training_loop.h"
+#include "recipes/loop/train.h"
 #include "tests/cli/cli_fixture.h"
 
 // Runs of several ranks beside those of one rank. They are threads of this process, which start at once and

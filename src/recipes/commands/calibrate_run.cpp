@@ -10,7 +10,7 @@
 #include "collectives/at_root.h"
 #include "parallel/same_on_all_ranks.h"
 #include "recipes/keys/adapter_config.h"
-#include "recipes/loop/training_loop.h"
+#include "recipes/loop/train.h"
 #include "recipes/parts/output.h"
 #include "recipes/parts/run_files.h"
 #include "recipes/plans/run_kernels.h"
@@ -40,7 +40,7 @@ struct Sources {
   }
 
   std::vector<data::PackedRow> rows(int64_t count) const {
-    std::vector<LearntFrom> all;
+    std::vector<LearnerData> all;
     for (size_t i = 0; i < runs.size(); ++i) all.push_back({runs[i], data[i]});
     return rows_to_calibrate(all, count);
   }

@@ -32,7 +32,7 @@ std::string alphas_of(const std::vector<calibration::ChosenAlpha>& chosen) {
   return join(lines);
 }
 
-std::vector<data::PackedRow> first_rows(const LearntFrom& from, int64_t count) {
+std::vector<data::PackedRow> first_rows(const LearnerData& from, int64_t count) {
   const auto wanted = static_cast<size_t>(count);
   data::LoaderOptions options = loader_options(from.config);
   options.num_epochs = 1;
@@ -49,10 +49,10 @@ std::vector<data::PackedRow> first_rows(const LearntFrom& from, int64_t count) {
 
 }  // namespace
 
-std::vector<data::PackedRow> rows_to_calibrate(const std::vector<LearntFrom>& all, int64_t count) {
+std::vector<data::PackedRow> rows_to_calibrate(const std::vector<LearnerData>& all, int64_t count) {
   const int64_t each = (count + std::ssize(all) - 1) / std::ssize(all);
   std::vector<data::PackedRow> rows;
-  for (const LearntFrom& one : all)
+  for (const LearnerData& one : all)
     for (data::PackedRow& row : first_rows(one, each)) rows.push_back(std::move(row));
   return rows;
 }

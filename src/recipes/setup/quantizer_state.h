@@ -9,12 +9,12 @@
 namespace temper::recipes {
 
 // What a model, or one of several adapters, learns from.
-struct LearntFrom {
+struct LearnerData {
   const RunConfig& config;
   const DataSets& data;
 };
 // The first `count` rows that training on these data sees, or all there are; of several as many of each.
-std::vector<data::PackedRow> rows_to_calibrate(const std::vector<LearntFrom>& all, int64_t count);
+std::vector<data::PackedRow> rows_to_calibrate(const std::vector<LearnerData>& all, int64_t count);
 
 // Finds every amax: of weights as they are, of inputs over the rows that `read` gives. Reports what it found;
 // experts without tokens are named. All ranks call it; rank 0 reads the rows, of which each of `parts`

@@ -1,0 +1,69 @@
+#include "recipes/loop/planned_memory.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "recipes/parts/exchange_plan.h"
+#include "recipes/plans/mesh.h"
+#include "recipes/plans/plan.h"
+#include "recipes/setup/rollout_model.h"
+
+namespace temper::recipes {
+namespace {
+
+void check_rollout_mesh(const RunSetup& setup, const Mesh& mesh) {
+  const Recipe& recipe = recipe_of(setup.config);
+  if (recipe.rollouts == nullptr) return;
+  if (const auto degrees = recipe.rollouts(setup.config).degrees)
+    rollout_mesh(*degrees, mesh, setup.architecture, setup.config);
+}
+
+// Rollouts get the memory that training leaves.
+void size_cache(RunSetup& setup, const RunOptions& options, RunMemory& plan, int64_t limit) {
+  const RolloutMemory& rollouts = *plan.rollouts;
+  const int64_t requested = rollouts.wish.engine.cache_tokens;
+  int64_t tokens = rollouts.cache_that_fits(limit, setup.facts.device);
+  // Ranks that divide the model need room for the same requests.
+  for (const int64_t other : setup.ranks.gather("tokens of caches", tokens)) tokens = std::min(tokens, other);
+  setup.cache_tokens = tokens;
+  plan.set_cache(tokens);
+  if (options.explain_memory) print_answer(options, phases_table(plan.updates, rollouts, tokens));
+  if (tokens == requested) return;
+  log_info(
+      fmt::format("rollouts: KV cache of {} tokens ({} requested): so many fit into {} beside "
+                  "what stays of training",
+                  tokens, requested, format_bytes(limit)));
+}
+
+}  // namespace
+
+RunMemory plan_memory(RunSetup& setup, const Learners& learners, const RunOptions& options,
+                      const ops::Preferences& preferred) {
+  Setting setting{setup.model_config, setup.facts, preferred};
+  setting.mesh = options.dry_run ? options.planned : setup.mesh;
+  check_mesh(setting.mesh, setup.architecture, setup.config);
+  check_rollout_mesh(setup, setting.mesh);
+  setting.ranks_here = setup.ranks.on_machine().ranks;
+  for (const auto& learner : learners) setting.samples.push_back(learner->sample());
+  RunMemory plan = rehearse(setup.config, setting);
+  const int64_t limit = pool(setup.facts.device).limit();
+  if (plan.rollouts) size_cache(setup, options, plan, limit);
+  check_memory(setup.config, setting, plan, limit);
+  return plan;
+}
+
+void print_answer(const RunOptions& options, const std::string& text) {
+  if (!options.dry_run) return log_info(text);
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+void explain_memory(const RunSetup& setup, const RunOptions& options, const RunMemory& plan) {
+  if (!options.explain_memory) return;
+  print_answer(options, memory_table(setup.phases->usage(), setup.phases->peak_live(), &plan));
+  if (const std::string chunk = describe_chunk(setup.config); !chunk.empty()) print_answer(options, chunk);
+}
+
+}  // namespace temper::recipes

@@ -28,7 +28,7 @@ class AdamW {
   // Adds up the gradients of ranks that hold the same parameters, in place, one by one in the table's order:
   // before anything reads them. Of a sharded state each rank gets the sums of its part.
   void sum_gradients(collectives::Group& ranks);
-  // The same in parts, while the device goes on with backward (GradientSums).
+  // The same in parts, while the device continues with backward (GradientSums).
   void begin_sums(collectives::Group& ranks) { sums_.begin(ranks); }
   void sum_ready() { sums_.sum_ready(); }
   void end_sums() { sums_.end(); }

@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "base/threads.h"
 #include "bench/arguments.h"
-#include "data/pack.h"
+#include "data/rows/pack.h"
 #include "device/transfer.h"
 #include "models/model.h"
 #include "optimizers/adamw.h"

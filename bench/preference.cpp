@@ -8,11 +8,11 @@
 #include "base/random.h"
 #include "bench/arguments.h"
 #include "bench/shapes.h"
-#include "data/answers.h"
+#include "data/rows/answers.h"
 #include "device/transfer.h"
 #include "models/adapter.h"
 #include "training/adapter_trainer.h"
-#include "training/preference.h"
+#include "training/objectives/preference.h"
 
 namespace temper {
 namespace {

@@ -11,7 +11,7 @@
 #include "bench/arguments.h"
 #include "bench/ranks.h"
 #include "bench/shapes.h"
-#include "checkpoints/placed_tensors.h"
+#include "checkpoints/states/placed_tensors.h"
 #include "collectives/at_root.h"
 #include "collectives/device_group.h"
 #include "collectives/launch.h"

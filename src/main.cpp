@@ -10,7 +10,7 @@
 #include "base/max_threads.h"
 #include "base/shown.h"
 #include "base/threads.h"
-#include "cli/program.h"
+#include "cli/arguments/program.h"
 #include "collectives/launcher_line.h"
 #include "commit.h"
 #include "ops/hardware_table.h"

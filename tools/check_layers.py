@@ -24,7 +24,8 @@ def room_of(parts):
 def may_include(kind, room, target):
     """Whether a file of this room, shared folder, stage or, with None, of the folder itself may include that one."""
     if kind not in kinds:
-        order = [*stages.get(kind, []), None]
+        order = [None if stage == "." else stage for stage in stages.get(kind, [])]
+        order = order if None in order else [*order, None]
         return target in order[:order.index(room) + 1]
     below = shared.get(kind, [])
     if target in (None, room):
@@ -54,7 +55,8 @@ def check(path):
         if target != folder and floor_of[target] >= floor_of[folder]:
             yield f"{where}:{line}: {folder} may not include {target} (same floor or above)"
         target_room = room_of((target, *include[2].split("/")))
-        if target == folder and not may_include(folder, room_of(parts), target_room):
+        of_stages = folder not in kinds and re.search(r"_test(_support)?$", path.stem)  # tests may use all stages of theirs
+        if target == folder and not of_stages and not may_include(folder, room_of(parts), target_room):
             included = target_room or include[2]
             yield f"{where}:{line}: {folder}/{room_of(parts) or ''} may not include {folder}/{included}"
 

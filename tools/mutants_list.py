@@ -181,7 +181,7 @@ MUTANTS = [
     dict(name="weight decay is missing", found_by=tests(suites=STEPS),
          edits=[(OPTIMIZER, "decays ? static_cast<float>(options.weight_decay) : 0.f;", "decays ? 0.f : 0.f;")]),
     dict(name="norms and biases decay", found_by=tests(suites=STEPS),
-         edits=[(OPTIMIZER, "options.decay_all || parameters_.spec(i).decay;", "true;")]),
+         edits=[(OPTIMIZER, "options.decay_all || store.spec(i).decay;", "true;")]),
     dict(name="the bias corrections are missing", found_by=tests(suites=STEPS),
          edits=[("src/ops/adamw/adamw.cpp", "std::sqrt(new_v / correction2) + op.eps", "std::sqrt(new_v) + op.eps"),
                 ("src/ops/adamw/adamw.cpp", "op.lr * (new_m / correction1) / denominator", "op.lr * new_m / denominator"),
@@ -199,5 +199,5 @@ MUTANTS = [
                  "optimizer_.update(data.grad_norm, 0);")]),
     dict(name="micro-batches forget the gradients before", found_by=tests(suites=STEPS, test="*MicroBatches"),
          edits=[(TRAINER, "    const trace::Span backward(\"backward\");\n",
-                 "    const trace::Span backward(\"backward\");\n    model_.parameters().reset_gradients();\n")]),
+                 "    const trace::Span backward(\"backward\");\n    model_->parameters().reset_gradients();\n")]),
 ]

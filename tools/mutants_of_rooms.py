@@ -3,7 +3,8 @@
 Each line names the test program, the tests that have to fail, and what is broken: a file, a text that occurs once there, and
 its replacement.
 """
-ADAMW, SUMS, THREADS = "src/optimizers/adamw.cpp", "src/collectives/sums.h", "src/collectives/threads/threads.cpp"
+GRADIENTS, NORM = "src/optimizers/gradient_sums.cpp", "src/optimizers/gradient_norm.cpp"
+SUMS, THREADS = "src/collectives/sums.h", "src/collectives/threads/threads.cpp"
 GROUP, SHARDED = "src/collectives/group.cpp", "src/layers/sharded_layers.cpp"
 ENGINE, SCHEDULE, PREFIXES = "src/rollout/engine.cpp", "src/rollout/schedule.cpp", "src/rollout/prefixes.cpp"
 INCOMING, GATE, ROUNDING = "src/exchange/incoming_weights.cpp", "src/exchange/pass_gate.cpp", "src/exchange/rounding.cpp"
@@ -12,7 +13,7 @@ ADVANTAGES, JOURNAL = "src/recipes/grpo/advantages.cpp", "src/recipes/grpo/journ
 POLICY, SEARCH = "src/losses/policy.cpp", "src/quant/amax_search.cpp"
 ENCODE, ZEROS, HISTOGRAM = "src/quant/encode.cpp", "src/quant/zero_points.cpp", "src/quant/histogram.cpp"
 CLIP, SHARED_AMAX = "src/calibration/awq_clip.cpp", "src/calibration/shared_amax.cpp"
-FILES, STAGED = "src/base/files.cpp", "src/checkpoints/staged_folder.cpp"
+FILES, STAGED = "src/base/files.cpp", "src/checkpoints/files/staged_folder.cpp"
 
 
 def mutant(name, program, found_by, *edits):
@@ -22,15 +23,16 @@ def mutant(name, program, found_by, *edits):
 MUTANTS = [
     # Ranks: what they sum, and with whom.
     mutant("replicas keep sums of layers apart", "test_recipes", "TrainerMeshes.*",
-           ADAMW, "      if (sharing_.replicate != nullptr)\n", "      if (sharing_.replicate != nullptr && left_ > 0)\n"),
+           GRADIENTS, "      if (trained_.sharing().replicate != nullptr)\n",
+           "      if (trained_.sharing().replicate != nullptr && left_ > 0)\n"),
     mutant("replicas keep sums of sharded states apart", "test_recipes", "TrainerMeshes.ReplicasOfShards*",
-           ADAMW, "if (sharing_.replicate != nullptr) sharing_.replicate->all_reduce(name, own);", ""),
+           GRADIENTS, "if (trained_.sharing().replicate != nullptr) trained_.sharing().replicate->all_reduce(name, own);", ""),
     mutant("experts are summed over ranks with other experts", "test_recipes", "TrainerMeshes.ReplicasOfDividedExperts*",
-           ADAMW, "is_by_expert(slot) ? sharing_.experts : summing_;", "summing_;"),
+           GRADIENTS, "trained_.is_by_expert(slot) ? trained_.sharing().experts : ranks_;", "ranks_;"),
     mutant("the norm is of a rank's own part", "test_recipes", "TrainerMeshes.ReplicasOfShards*",
-           ADAMW, "over(sharing_.shard, sum_of_squares(gradients[kSharded])),", "sum_of_squares(gradients[kSharded]),"),
+           NORM, "over(sharing.shard, sum_of_squares(gradients[kSharded])),", "sum_of_squares(gradients[kSharded]),"),
     mutant("what tensor ranks share counts twice in the norm", "test_recipes", "CriticMeshes.*",
-           ADAMW, "if (part.is_first) continue;", "if (part.count > 0) continue;"),
+           NORM, "if (part.is_first) continue;", "if (part.count > 0) continue;"),
     mutant("sums of layers forget earlier micro-batches", "test_recipes", "TrainerMeshes.*",
            SHARDED, "for (const Late& late : late_) add_in_place(parameters_.own_gradient(late.parameter), late.sum);", ""),
     mutant("gradients of what all tensor ranks read stay apart", "test_recipes", "CriticMeshes.*",

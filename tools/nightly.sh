@@ -33,7 +33,7 @@ step "plans and other proofs of every kind"
 (cd $build && ctest --output-on-failure -j "$jobs" -L nightly)
 step "what published chat templates leave out"
 if [ -n "${TEMPER_TEMPLATES:-}" ]; then
-  python3 tools/sweep_templates.py "$TEMPER_TEMPLATES"
+  python3 tools/oracles/sweep_templates.py "$TEMPER_TEMPLATES"
 else
   echo "left out: TEMPER_TEMPLATES names no folder of chat templates (CONTRIBUTING.md)"
 fi

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "collectives/local/local.h"
-#include "data/pack.h"
+#include "data/rows/pack.h"
 #include "layers/decoder.h"
 
 namespace temper::calibration {

@@ -1,6 +1,6 @@
 #include "calibration/calibration_passes.h"
 
-#include "training/micro_batch.h"
+#include "training/passes/micro_batch.h"
 
 namespace temper::calibration {
 namespace {

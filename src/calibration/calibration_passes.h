@@ -2,9 +2,9 @@
 #include <vector>
 
 #include "collectives/group.h"
-#include "data/pack.h"
+#include "data/rows/pack.h"
 #include "layers/decoder.h"
-#include "training/router_loads.h"
+#include "training/passes/router_loads.h"
 
 namespace temper::calibration {
 

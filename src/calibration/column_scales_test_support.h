@@ -133,7 +133,7 @@ inline quantizers::QuantizeOptions awq_options(const quantizers::QuantizerKind& 
 
 inline constexpr int64_t kGoldenRows = 24, kGoldenColumns = 64, kGoldenTokens = 40;  // of the goldens
 
-// As tools/make_column_scale_cases.py makes them up.
+// As tools/oracles/make_column_scale_cases.py makes them up.
 inline Tensor golden_values(int64_t rows, uint32_t seed) {
   const Tensor values = Tensor::empty({rows, kGoldenColumns}, DType::kF32, MemoryTag::kData);
   for (int64_t i = 0; i < values.numel(); ++i) {

@@ -7,7 +7,7 @@
 #include "collectives/local/local.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
-#include "training/distillation.h"
+#include "training/objectives/distillation.h"
 #include "training/trainer.h"
 
 namespace temper::calibration {

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
-#include "checkpoints/names.h"
+#include "checkpoints/files/names.h"
 #include "weights/lora_experts.h"
 
 namespace temper::checkpoints {

@@ -4,7 +4,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "checkpoints/file_forms.h"
-#include "checkpoints/staged_folder.h"
+#include "checkpoints/files/staged_folder.h"
 
 namespace temper::checkpoints {
 namespace {

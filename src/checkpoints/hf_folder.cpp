@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/hub_name.h"
 #include "base/text.h"
-#include "checkpoints/names.h"
+#include "checkpoints/files/names.h"
 #include "weights/lora.h"
 
 namespace temper::checkpoints {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/json.h"
+#include "checkpoints/files/safetensors.h"
 #include "checkpoints/quantized_form.h"
-#include "checkpoints/safetensors.h"
 #include "weights/layout.h"
 
 // Model folders as the Hugging Face libraries read and write them. Errors name the folder or file, what was

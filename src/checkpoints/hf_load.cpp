@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "checkpoints/file_forms.h"
-#include "checkpoints/finite.h"
+#include "checkpoints/files/finite.h"
+#include "checkpoints/files/names.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/kept_codes.h"
 #include "checkpoints/mxfp4.h"
-#include "checkpoints/names.h"
 
 namespace temper::checkpoints {
 namespace {

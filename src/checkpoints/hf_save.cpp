@@ -5,12 +5,12 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoints/file_forms.h"
+#include "checkpoints/files/names.h"
+#include "checkpoints/files/other_files.h"
+#include "checkpoints/files/references.h"
+#include "checkpoints/files/staged_folder.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/kept_codes.h"
-#include "checkpoints/names.h"
-#include "checkpoints/other_files.h"
-#include "checkpoints/references.h"
-#include "checkpoints/staged_folder.h"
 
 namespace temper::checkpoints {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/process.h"
+#include "checkpoints/files/other_files.h"
 #include "checkpoints/hf_folder.h"
-#include "checkpoints/other_files.h"
 
 namespace temper::checkpoints {
 namespace {

@@ -2,7 +2,7 @@
 #include <memory>
 #include <vector>
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 
 // One matrix X.weight [rows, columns] in the form of a quantized folder. Each form makes its own
 // (QuantizedForm::writer).

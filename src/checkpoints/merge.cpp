@@ -8,7 +8,7 @@
 #include "base/threads.h"
 #include "checkpoints/adapter_folder.h"
 #include "checkpoints/file_forms.h"
-#include "checkpoints/finite.h"
+#include "checkpoints/files/finite.h"
 #include "checkpoints/mxfp4.h"
 #include "checkpoints/requantized.h"
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "base/files.h"
-#include "checkpoints/names.h"
-#include "checkpoints/other_files.h"
-#include "checkpoints/references.h"
+#include "checkpoints/files/names.h"
+#include "checkpoints/files/other_files.h"
+#include "checkpoints/files/references.h"
 #include "checkpoints/stop_tokens.h"
 #include "tests/support/errors.h"
 

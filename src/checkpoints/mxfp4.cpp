@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/threads.h"
-#include "checkpoints/finite.h"
+#include "checkpoints/files/finite.h"
 #include "quant/element.h"
 
 namespace temper::checkpoints {

@@ -61,7 +61,8 @@ class Quantized : public testing::Test {
   std::vector<std::pair<std::string, Tensor>> tensors_;
 };
 
-// A tensor as tools/make_compressed_cases.py and tools/make_quantized_folder_cases.py write it.
+// A tensor as tools/oracles/make_compressed_cases.py and tools/oracles/make_quantized_folder_cases.py write
+// it.
 inline Tensor recorded(const Json& json) {
   std::vector<int64_t> sizes;
   for (const Json& size : json.as_array()[1].as_array()) sizes.push_back(size.as_int());

@@ -7,11 +7,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/stop_signals.h"
-#include "cli/adapters.h"
-#include "cli/line_reader.h"
-#include "cli/program.h"
-#include "cli/sampling.h"
-#include "cli/streamed_answer.h"
+#include "cli/arguments/adapters.h"
+#include "cli/arguments/line_reader.h"
+#include "cli/arguments/program.h"
+#include "cli/arguments/sampling.h"
+#include "cli/arguments/streamed_answer.h"
 #include "rollout/text_model.h"
 
 namespace temper::cli {

@@ -4,7 +4,7 @@
 #include "base/console.h"
 #include "base/error.h"
 #include "base/files.h"
-#include "cli/program.h"
+#include "cli/arguments/program.h"
 #include "recipes/commands/export_run.h"
 
 namespace temper::cli {

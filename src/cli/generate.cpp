@@ -11,10 +11,10 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "cli/adapters.h"
-#include "cli/program.h"
-#include "cli/sampling.h"
-#include "cli/streamed_answer.h"
+#include "cli/arguments/adapters.h"
+#include "cli/arguments/program.h"
+#include "cli/arguments/sampling.h"
+#include "cli/arguments/streamed_answer.h"
 #include "rollout/text_model.h"
 
 namespace temper::cli {

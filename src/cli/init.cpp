@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "cli/program.h"
+#include "cli/arguments/program.h"
 #include "models/model.h"
 
 namespace temper::cli {

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "checkpoints/adapter_folder.h"
 #include "checkpoints/quantized_form.h"
-#include "cli/program.h"
+#include "cli/arguments/program.h"
 #include "models/adapter.h"
 #include "recipes/parts/run_files.h"
 

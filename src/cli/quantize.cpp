@@ -2,10 +2,10 @@
 #include <memory>
 
 #include "base/console.h"
-#include "cli/key_help.h"
-#include "cli/program.h"
-#include "cli/ranks.h"
-#include "cli/run_arguments.h"
+#include "cli/arguments/key_help.h"
+#include "cli/arguments/program.h"
+#include "cli/arguments/ranks.h"
+#include "cli/arguments/run_arguments.h"
 #include "config/print.h"
 #include "recipes/commands/calibrate_run.h"
 #include "recipes/loop/train.h"

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/program.h"
+#include "cli/arguments/program.h"
 #include "recipes/grpo/journal.h"
 
 namespace temper::cli {

@@ -1,9 +1,9 @@
 #include <cstdio>
 #include <memory>
 
-#include "cli/key_help.h"
-#include "cli/program.h"
-#include "cli/ranks.h"
+#include "cli/arguments/key_help.h"
+#include "cli/arguments/program.h"
+#include "cli/arguments/ranks.h"
 #include "config/print.h"
 #include "recipes/loop/saved_steps.h"
 #include "recipes/loop/train.h"

@@ -3,9 +3,9 @@
 
 #include "base/console.h"
 #include "base/error.h"
-#include "cli/key_help.h"
-#include "cli/program.h"
-#include "cli/run_arguments.h"
+#include "cli/arguments/key_help.h"
+#include "cli/arguments/program.h"
+#include "cli/arguments/run_arguments.h"
 #include "config/scalars.h"
 #include "recipes/commands/verify_layout.h"
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
-#include "cli/program.h"
+#include "cli/arguments/program.h"
 #include "exchange/weight_sources.h"
 #include "models/folder_config.h"
 #include "models/model.h"

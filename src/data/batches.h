@@ -3,10 +3,10 @@
 #include <optional>
 #include <vector>
 
-#include "data/mixture.h"
-#include "data/order.h"
-#include "data/pack.h"
-#include "data/read_ahead.h"
+#include "data/rows/pack.h"
+#include "data/sources/mixture.h"
+#include "data/sources/order.h"
+#include "data/sources/read_ahead.h"
 
 namespace temper::data {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/test_support.h"
+#include "data/sources/test_support.h"
 
 namespace temper::data {
 namespace {

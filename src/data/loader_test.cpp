@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
-#include "data/test_support.h"
+#include "data/sources/test_support.h"
 #include "tests/support/errors.h"
 
 namespace temper::data {

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "checkpoints/names.h"
+#include "checkpoints/files/names.h"
 #include "device/facts.h"
 
 namespace temper::exchange {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "checkpoints/element_runs.h"
+#include "checkpoints/files/element_runs.h"
 #include "exchange/coverage.h"
 #include "exchange/element_order.h"
 #include "exchange/rounding.h"

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "checkpoints/element_runs.h"
+#include "checkpoints/files/element_runs.h"
 
 namespace temper::exchange {
 namespace {

@@ -1,7 +1,7 @@
 #include "exchange/weight_sources.h"
 
 #include "base/error.h"
-#include "checkpoints/finite.h"
+#include "checkpoints/files/finite.h"
 
 namespace temper::exchange {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "foreign/modelopt_algorithms.h"
 
 // The tensors that nvidia-modelopt's folders have of matrices (modelopt_algorithms.h), as compressed-tensors'

@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "foreign/modelopt_algorithms.h"
 #include "quant/number_format.h"
 

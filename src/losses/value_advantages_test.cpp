@@ -62,7 +62,7 @@ class PpoCases : public testing::TestWithParam<size_t> {
   int64_t tokens_ = 0;
 };
 
-// tools/make_ppo_cases.py
+// tools/oracles/make_ppo_cases.py
 TEST_P(PpoCases, AdvantagesAndReturnsAreThoseOfNumpy) {
   const ValueAdvantages found = value_advantages(options_, batch_);
   size_t first = 0;

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/files.h"
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "models/adapter.h"
 #include "tests/support/errors.h"
 #include "tests/support/relative_error.h"

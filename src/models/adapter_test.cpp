@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/files.h"
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
 

@@ -1,4 +1,4 @@
-// Folders beside those that nvidia-modelopt exports of the same model (tools/make_export_cases.py).
+// Folders beside those that nvidia-modelopt exports of the same model (tools/oracles/make_export_cases.py).
 #include <algorithm>
 #include <cstring>
 

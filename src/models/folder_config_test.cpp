@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "base/files.h"
+#include "checkpoints/files/safetensors.h"
 #include "checkpoints/hf_folder.h"
-#include "checkpoints/safetensors.h"
 #include "models/adapter.h"
 #include "models/model.h"
 #include "tests/support/errors.h"

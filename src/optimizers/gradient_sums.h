@@ -8,9 +8,9 @@
 namespace temper::optimizers {
 
 // Adds up the gradients of ranks that hold the same parameters, in place: of a sharded state each rank gets
-// the sums of its part. Between begin() and end() the device continues with backward, and sum_ready() asks for
-// the sums of gradients that no closure of a tape will change any more. The order, from the last parameter to
-// the first, as backward reaches them, is the same on all ranks, whatever is ready when.
+// the sums of its part. Between begin() and end() the device continues with backward, and sum_ready() asks
+// for the sums of gradients that no closure of a tape will change any more. The order, from the last
+// parameter to the first, as backward reaches them, is the same on all ranks, whatever is ready when.
 class GradientSums {
  public:
   explicit GradientSums(const TrainedParameters& trained);

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "checkpoints/placed_tensors.h"
+#include "checkpoints/states/placed_tensors.h"
 
 namespace temper::parallel {
 namespace {

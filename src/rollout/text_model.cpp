@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/chat_template.h"
-#include "data/losses.h"
+#include "data/chat/chat_template.h"
+#include "data/chat/losses.h"
 #include "rollout/generation_config.h"
 
 namespace temper::rollout {

@@ -1,4 +1,5 @@
-// What Jinja2 makes of the templates in tests/templates (tools/make_template_cases.py), byte for byte.
+// What Jinja2 makes of the templates in tests/templates (tools/oracles/make_template_cases.py), byte for
+// byte.
 #include <gtest/gtest.h>
 
 #include <algorithm>

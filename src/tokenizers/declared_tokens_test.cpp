@@ -22,7 +22,7 @@ Tokenizer load_with(const Files& files, int64_t vocab_size = kVocabSize) {
   return Tokenizer::load(folder.path(), vocab_size);
 }
 
-// Right values are those of transformers (tools/make_declared_token_cases.py).
+// Right values are those of transformers (tools/oracles/make_declared_token_cases.py).
 TEST(DeclaredTokens, IdsAreThoseOfTransformers) {
   const std::string text = read_file(kDeclared + "declarations.jsonl");
   int cases = 0;

@@ -6,7 +6,7 @@
 #include "base/trace.h"
 #include "layers/glue.h"
 #include "tensor/host_inputs.h"
-#include "training/flops.h"
+#include "training/passes/flops.h"
 
 namespace temper::training {
 

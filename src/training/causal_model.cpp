@@ -4,7 +4,7 @@
 #include "ops/adamw/adamw.h"
 #include "ops/global_norm/global_norm.h"
 #include "primitives/expert_counts.h"
-#include "training/flops.h"
+#include "training/passes/flops.h"
 
 namespace temper::training {
 

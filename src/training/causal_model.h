@@ -2,10 +2,10 @@
 #include <memory>
 
 #include "layers/decoder.h"
-#include "training/checkpointing.h"
 #include "training/model.h"
-#include "training/objective.h"
-#include "training/router_options.h"
+#include "training/objectives/objective.h"
+#include "training/passes/checkpointing.h"
+#include "training/passes/router_options.h"
 
 namespace temper::training {
 

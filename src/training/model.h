@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "layers/parameters.h"
+#include "training/passes/step_result.h"
 #include "training/step_graphs.h"
-#include "training/step_result.h"
 
 namespace temper::training {
 

@@ -21,7 +21,7 @@ using Words = std::vector<int32_t>;
 
 constexpr int64_t kVocabulary = 6;
 constexpr int kUpdates = 3;
-constexpr double kRate = 0.05, kMaxGradNorm = 0.3, kTolerance = 2e-6;
+constexpr double kLearningRate = 0.05, kMaxGradNorm = 0.3, kTolerance = 2e-6;
 
 WeightTable table_of_words() {
   WeightTable table;
@@ -95,7 +95,7 @@ const Rows kDocuments{row_of({Words{0, 1, 1}, Words{4}}, {1, 0}), row_of({Words{
                       row_of({Words{3, 3, 0, 1}, Words{2, 5, 4}}, {0, 1})};
 
 // In double precision, with AdamW as ops/adamw has it.
-class Reference {
+class WordMeansInDouble {
  public:
   double update(int step) {
     std::array<double, kVocabulary> gradient{};
@@ -121,8 +121,8 @@ class Reference {
       const double g = clip * gradient[i];
       m_[i] = 0.9 * m_[i] + 0.1 * g;
       v_[i] = 0.999 * v_[i] + 0.001 * g * g;
-      words_[i] -=
-          kRate * m_[i] / (1 - std::pow(0.9, step)) / (std::sqrt(v_[i] / (1 - std::pow(0.999, step))) + 1e-8);
+      words_[i] -= kLearningRate * m_[i] / (1 - std::pow(0.9, step)) /
+                   (std::sqrt(v_[i] / (1 - std::pow(0.999, step))) + 1e-8);
     }
     return loss;
   }
@@ -145,10 +145,10 @@ void expect_reference(int64_t micro_batch_tokens, Group& ranks) {
   // The last of several ranks has all rows but the first.
   Rows rows = kDocuments;
   if (ranks.size() == 2) rows = ranks.rank() == 0 ? Rows{rows[0]} : Rows{rows[1], rows[2]};
-  Reference reference;
+  WordMeansInDouble reference;
   for (int step = 1; step <= kUpdates; ++step) {
     const double loss = reference.update(step);
-    const StepResult result = trainer.step(rows, kRate);
+    const StepResult result = trainer.step(rows, kLearningRate);
     EXPECT_NEAR(result.loss, loss, kTolerance);
     EXPECT_NEAR(result.grad_norm, reference.norm(), kTolerance);
     EXPECT_EQ(result.target_tokens, 5);

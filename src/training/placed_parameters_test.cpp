@@ -4,9 +4,9 @@
 
 #include "base/files.h"
 #include "checkpoints/hf_folder.h"
-#include "checkpoints/owned_tensors.h"
-#include "checkpoints/placed_tensors.h"
-#include "checkpoints/shared_state.h"
+#include "checkpoints/states/owned_tensors.h"
+#include "checkpoints/states/placed_tensors.h"
+#include "checkpoints/states/shared_state.h"
 #include "collectives/launch.h"
 #include "layers/decoder.h"
 #include "optimizers/adamw.h"

@@ -13,7 +13,7 @@
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
 #include "training/adapter_trainer.h"
-#include "training/preference.h"
+#include "training/objectives/preference.h"
 
 namespace temper::training {
 namespace {

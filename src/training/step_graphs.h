@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tensor/repeated_work.h"
-#include "training/cuda_graph.h"
-#include "training/micro_batch.h"
+#include "training/passes/cuda_graph.h"
+#include "training/passes/micro_batch.h"
 
 namespace temper::training {
 

@@ -4,8 +4,8 @@
 
 #include "optimizers/adamw.h"
 #include "training/causal_model.h"
+#include "training/passes/step_result.h"
 #include "training/step_graphs.h"
-#include "training/step_result.h"
 
 namespace temper::training {
 

@@ -13,7 +13,7 @@
 #include "tests/support/packed_rows.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/tiny_model.h"
-#include "training/flops.h"
+#include "training/passes/flops.h"
 
 namespace temper::training {
 namespace {

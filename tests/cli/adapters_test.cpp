@@ -1,7 +1,7 @@
 // Adapters as a user has them: trained alone and together, stopped and resumed, used, merged, refused.
 #include <filesystem>
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace temper {

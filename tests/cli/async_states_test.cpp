@@ -1,7 +1,7 @@
 // checkpoint.async: checkpoints that are written beside the updates that follow.
 #include <algorithm>
 
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "tests/cli/cli_fixture.h"
 #include "tests/support/errors.h"
 

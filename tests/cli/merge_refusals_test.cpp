@@ -1,7 +1,7 @@
 // Merged models hold numbers, or there is none.
 #include <cmath>
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace temper {

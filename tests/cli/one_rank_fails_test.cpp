@@ -1,7 +1,7 @@
 // What one rank alone meets with, while the others go on: one error of all, and nothing saved is lost.
 #include <cerrno>
 
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "tests/cli/cli_fixture.h"
 #include "tests/support/errors.h"
 

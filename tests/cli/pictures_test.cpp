@@ -2,7 +2,7 @@
 // alone, and the tower as it was. The folder is the tiny model's, named and configured as Qwen3-VL's are.
 #include <cstring>
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "tests/cli/cli_fixture.h"
 #include "weights/text_names.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "cli/run_arguments.h"
+#include "cli/arguments/run_arguments.h"
 #include "collectives/launch.h"
 #include "collectives/local/local.h"
 #include "config/print.h"

@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "base/hash.h"
-#include "checkpoints/manifest.h"
+#include "checkpoints/files/manifest.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace temper {

@@ -1,7 +1,7 @@
 // Signals at any moment of a run: exit code 3, everything saved, no process left.
 #include <csignal>
 
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "tests/cli/cli_fixture.h"
 #include "tests/support/errors.h"
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "data/chat_template.h"
-#include "data/row.h"
+#include "data/chat/chat_template.h"
+#include "data/rows/row.h"
 #include "tokenizers/text/byte_level.h"
 
 namespace temper::data {

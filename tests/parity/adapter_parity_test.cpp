@@ -1,4 +1,4 @@
-// Every adapter of goldens/adapters against values computed by PEFT (tools/make_adapter_goldens.py).
+// Every adapter of goldens/adapters against values computed by PEFT (tools/oracles/make_adapter_goldens.py).
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -14,7 +14,7 @@
 //
 // kAmplification stands for what the random walk leaves out: products, norms and softmax pass the error of
 // their inputs on with factors other than 1, and the worst of some hundred rows is looked at. transformers'
-// own bfloat16 runs of these models (tools/make_model_goldens.py prints them) need up to 3.3.
+// own bfloat16 runs of these models (tools/oracles/make_model_goldens.py prints them) need up to 3.3.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -4,11 +4,11 @@
 #include <functional>
 #include <optional>
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "models/model.h"
 
 // A case is a model folder with a golden.safetensors next to its weights: what transformers computed
-// (tools/make_model_goldens.py).
+// (tools/oracles/make_model_goldens.py).
 namespace temper::parity {
 
 // tests/goldens, or what TEMPER_GOLDENS names.

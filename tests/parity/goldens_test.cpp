@@ -52,7 +52,7 @@ TEST(Goldens, EveryFamilyOfTheBuildHasATrainedCase) {
         !exists(join_path(goldens_folder(), name)))
       continue;
     ASSERT_TRUE(std::find(kCases.begin(), kCases.end(), name) != kCases.end())
-        << "add " << name << " by tools/make_model_goldens.py";
+        << "add " << name << " by tools/oracles/make_model_goldens.py";
     EXPECT_EQ(model_type_of(name), type);
   }
 }

@@ -4,7 +4,7 @@
 
 #include "base/files.h"
 #include "checkpoints/file_forms.h"
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "models/adapter.h"
 #include "tests/parity/golden_case.h"
 #include "tests/support/relative_error.h"

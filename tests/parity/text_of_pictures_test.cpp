@@ -1,5 +1,5 @@
 // The text of models that also read pictures, whose folders are as they are published: results and three
-// updates of transformers (tools/take_text_goldens.py).
+// updates of transformers (tools/oracles/take_text_goldens.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Every folder of the goldens with tokenizer.json and cases.jsonl: the same ids and texts as recorded.
 // Each line of cases.jsonl is {"text", "ids", "decoded"}, without special tokens; there may be "ids_special",
-// with them, and "random_ids" with what they decode to, "random_decoded" (tools/make_tokenizer_cases.py).
+// with them, and "random_ids" with what they decode to, "random_decoded"
+// (tools/oracles/make_tokenizer_cases.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>

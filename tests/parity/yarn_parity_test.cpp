@@ -1,4 +1,4 @@
-// YaRN of latent attention at positions far apart, against transformers (tools/make_yarn_goldens.py).
+// YaRN of latent attention at positions far apart, against transformers (tools/oracles/make_yarn_goldens.py).
 #include <gtest/gtest.h>
 
 #include "base/files.h"

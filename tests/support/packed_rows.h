@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "data/pack.h"
+#include "data/rows/pack.h"
 
 namespace temper {
 

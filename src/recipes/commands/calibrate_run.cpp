@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoints/quantized_form.h"
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "collectives/at_root.h"
 #include "parallel/same_on_all_ranks.h"
 #include "recipes/keys/adapter_config.h"

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "config/load.h"
 #include "recipes/keys/adapter_config.h"
 #include "recipes/parts/run_files.h"

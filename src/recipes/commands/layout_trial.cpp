@@ -3,11 +3,11 @@
 #include <cmath>
 #include <limits>
 
-#include "data/answers.h"
+#include "data/rows/answers.h"
 #include "models/adapter.h"
 #include "ops/resolve.h"
 #include "recipes/keys/adapter_config.h"
-#include "training/gather_rows.h"
+#include "training/objectives/gather_rows.h"
 
 namespace temper::recipes {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "checkpoints/placed_tensors.h"
+#include "checkpoints/states/placed_tensors.h"
 #include "collectives/launch.h"
 #include "models/folder_config.h"
 #include "models/model.h"

@@ -4,7 +4,7 @@
 #include "recipes/distill/stored_logits.h"
 #include "recipes/parts/second_model.h"
 #include "recipes/setup/recipe_inputs.h"
-#include "training/distillation.h"
+#include "training/objectives/distillation.h"
 
 namespace temper::recipes {
 namespace {

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 
 namespace temper::recipes {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "data/pack.h"
+#include "data/rows/pack.h"
 #include "losses/top_tokens.h"
 
 namespace temper::recipes {

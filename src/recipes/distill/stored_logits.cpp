@@ -13,7 +13,7 @@
 #include "collectives/local/local.h"
 #include "recipes/distill/distill_keys.h"
 #include "recipes/distill/logits_writer.h"
-#include "training/gather_rows.h"
+#include "training/objectives/gather_rows.h"
 
 namespace temper::recipes {
 namespace {

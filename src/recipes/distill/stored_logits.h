@@ -4,9 +4,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "recipes/setup/recipe_inputs.h"
-#include "training/target_logits.h"
+#include "training/objectives/target_logits.h"
 
 namespace temper::recipes {
 

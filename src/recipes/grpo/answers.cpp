@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/stop_signals.h"
 #include "collectives/at_root.h"
-#include "data/losses.h"
+#include "data/chat/losses.h"
 #include "device/memory_policy.h"
 #include "device/transfer.h"
 #include "recipes/grpo/grpo_keys.h"

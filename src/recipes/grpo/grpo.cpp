@@ -5,7 +5,7 @@
 #include "recipes/parts/rollout_memory.h"
 #include "recipes/setup/recipe_inputs.h"
 #include "rollout/batch_invariant.h"
-#include "training/policy.h"
+#include "training/objectives/policy.h"
 
 namespace temper::recipes {
 namespace {

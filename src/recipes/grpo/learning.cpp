@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "recipes/grpo/grpo_batches.h"
-#include "training/policy.h"
+#include "training/objectives/policy.h"
 
 namespace temper::recipes {
 

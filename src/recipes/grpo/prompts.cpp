@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/losses.h"
+#include "data/chat/losses.h"
 
 namespace temper::recipes {
 namespace {

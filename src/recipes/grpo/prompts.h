@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "data/mixture.h"
-#include "data/order.h"
+#include "data/sources/mixture.h"
+#include "data/sources/order.h"
 #include "recipes/keys/run_config.h"
 
 namespace temper::recipes {
@@ -17,7 +17,7 @@ struct Prompt {
   Json messages;             // of a conversation, without an answer; else null
   std::string place;         // "file:LINE"
   std::string question;      // for people: the last message, or the prompt
-  bool is_lossy = false;     // the row says something that the prompt does not (data/losses.h)
+  bool is_lossy = false;     // the row says something that the prompt does not (data/chat/losses.h)
 };
 
 // The prompt of a row; nothing where the row cannot be asked and data.on_bad_row or, of prompts that leave

@@ -7,7 +7,7 @@
 #include "collectives/group.h"
 #include "recipes/grpo/answers.h"
 #include "reports/tensorboard.h"
-#include "training/step_result.h"
+#include "training/passes/step_result.h"
 
 namespace temper::recipes {
 

@@ -7,7 +7,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
-#include "checkpoints/names.h"
+#include "checkpoints/files/names.h"
 
 namespace temper::recipes {
 namespace {

@@ -11,7 +11,7 @@ namespace temper::recipes {
 struct CriticWish {
   std::string folder;                   // that it starts from
   double lr = 0;                        // constant
-  double clip = 0;                      // of its values (training/value_learning.h)
+  double clip = 0;                      // of its values (training/objectives/value_learning.h)
   int64_t warmup_updates = 0;           // the first so many updates of the run are the critic's alone
   std::optional<LoraConfig> lora = {};  // what is trained of it beside its head; nothing: all of it
 };

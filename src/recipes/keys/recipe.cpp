@@ -1,7 +1,7 @@
 #include "recipes/keys/recipe.h"
 
 #include "base/text.h"
-#include "data/answers.h"
+#include "data/rows/answers.h"
 
 namespace temper::recipes {
 

@@ -11,8 +11,8 @@
 #include "recipes/keys/foreign_names.h"
 #include "recipes/keys/recipe_keys.h"
 #include "recipes/keys/run_config.h"
-#include "training/objective.h"
-#include "training/step_result.h"
+#include "training/objectives/objective.h"
+#include "training/passes/step_result.h"
 
 namespace temper::recipes {
 

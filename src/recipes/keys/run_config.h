@@ -16,8 +16,8 @@
 #include "recipes/keys/quantize_config.h"
 #include "recipes/keys/recipe_keys.h"
 #include "tensor/dtype.h"
-#include "training/checkpointing.h"
-#include "training/cuda_graph.h"
+#include "training/passes/checkpointing.h"
+#include "training/passes/cuda_graph.h"
 #include "training/schedule.h"
 #include "weights/lora.h"
 

@@ -11,8 +11,8 @@
 #include "tests/support/answer_rows.h"
 #include "tests/support/tiny_model.h"
 #include "training/adapter_trainer.h"
-#include "training/gather_rows.h"
-#include "training/value_learning.h"
+#include "training/objectives/gather_rows.h"
+#include "training/objectives/value_learning.h"
 
 namespace temper::recipes {
 namespace {

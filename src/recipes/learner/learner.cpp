@@ -22,7 +22,7 @@
 #include "recipes/parts/rollout_memory.h"
 #include "recipes/setup/quantizer_state.h"
 #include "recipes/setup/taught_ending.h"
-#include "training/gather_rows.h"
+#include "training/objectives/gather_rows.h"
 
 namespace temper::recipes {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoints/owned_tensors.h"
-#include "checkpoints/shared_state.h"
+#include "checkpoints/states/owned_tensors.h"
+#include "checkpoints/states/shared_state.h"
 #include "collectives/kept_errors.h"
 #include "recipes/keys/recipe.h"
 #include "recipes/parts/batch_source.h"
@@ -174,7 +174,8 @@ class Learner {
   void note(const Json::Object& values, const reports::TensorBoardWriter::Scalars& scalars);
   void keep_if_best(double loss, const std::string& what);  // what was evaluated
   void ask(const char* when, double& accuracy);
-  // `whole`: gives a trained parameter by its place, where ranks hold parts (checkpoints/placed_tensors.h).
+  // `whole`: gives a trained parameter by its place, where ranks hold parts
+  // (checkpoints/states/placed_tensors.h).
   using Whole = std::function<Tensor(size_t)>;
   void write_result(const collectives::Root& root, const Whole& whole);
   void save_critic();

@@ -7,7 +7,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoints/placed_tensors.h"
+#include "checkpoints/states/placed_tensors.h"
 #include "checkpoints/stop_tokens.h"
 #include "collectives/at_root.h"
 #include "models/adapter.h"

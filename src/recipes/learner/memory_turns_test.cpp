@@ -5,8 +5,8 @@
 
 #include "base/background.h"
 #include "base/error.h"
-#include "checkpoints/owned_tensors.h"
-#include "checkpoints/shared_state.h"
+#include "checkpoints/states/owned_tensors.h"
+#include "checkpoints/states/shared_state.h"
 #include "rollout/engine.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/sanitizers.h"

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "base/files.h"
-#include "checkpoints/placed_tensors.h"
+#include "checkpoints/states/placed_tensors.h"
 #include "collectives/launch.h"
 #include "primitives/fake_quantized.h"
 #include "recipes/learner/quantizer_meshes_test_support.h"

@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "base/files.h"
-#include "checkpoints/owned_tensors.h"
-#include "checkpoints/shared_state.h"
+#include "checkpoints/states/owned_tensors.h"
+#include "checkpoints/states/shared_state.h"
 #include "collectives/launch.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"

@@ -10,7 +10,7 @@
 #include "recipes/learner/whole_elements_test_support.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
-#include "training/gather_rows.h"
+#include "training/objectives/gather_rows.h"
 #include "training/trainer.h"
 
 namespace temper::recipes {

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoints/placed_tensors.h"
+#include "checkpoints/states/placed_tensors.h"
 #include "collectives/at_root.h"
 #include "exchange/weight_sources.h"
 #include "training/rounded_weights.h"

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "collectives/at_root.h"
 
 namespace temper::recipes {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "ops/report.h"
 #include "parallel/layout_file.h"
 #include "recipes/keys/conflicts.h"

@@ -1,7 +1,7 @@
 #include "recipes/loop/saved_steps.h"
 
 #include "base/text.h"
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "recipes/keys/adapter_config.h"
 #include "recipes/parts/run_files.h"
 

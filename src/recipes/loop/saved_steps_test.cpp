@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "recipes/keys/adapter_config.h"
 #include "recipes/parts/run_files.h"
 

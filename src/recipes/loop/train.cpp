@@ -1,7 +1,7 @@
 #include "recipes/loop/train.h"
 
 #include "base/files.h"
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "parallel/same_on_all_ranks.h"
 #include "recipes/keys/adapter_config.h"
 #include "recipes/keys/recipe.h"

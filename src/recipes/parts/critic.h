@@ -9,8 +9,8 @@
 #include "recipes/keys/critic_wish.h"
 #include "recipes/keys/run_config.h"
 #include "training/adapter_trainer.h"
+#include "training/objectives/value_learning.h"
 #include "training/trainer.h"
-#include "training/value_learning.h"
 
 namespace temper::recipes {
 

@@ -1,7 +1,7 @@
 #include "recipes/parts/loaded_batches.h"
 
 #include "base/error.h"
-#include "training/gather_rows.h"
+#include "training/objectives/gather_rows.h"
 
 namespace temper::recipes {
 

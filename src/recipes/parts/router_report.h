@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "reports/tensorboard.h"
-#include "training/step_result.h"
+#include "training/passes/step_result.h"
 
 // What people want to know of a mixture's routers.
 namespace temper::recipes {

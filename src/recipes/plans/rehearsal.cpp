@@ -5,9 +5,9 @@
 #include <mutex>
 #include <utility>
 
-#include "checkpoints/owned_tensors.h"
+#include "checkpoints/states/owned_tensors.h"
 #include "collectives/local/local.h"
-#include "data/answers.h"
+#include "data/rows/answers.h"
 #include "models/folder_config.h"
 #include "models/model.h"
 #include "parallel/weight_copy.h"
@@ -19,7 +19,7 @@
 #include "recipes/plans/mesh.h"
 #include "recipes/plans/rehearsed_rows.h"
 #include "training/adapter_trainer.h"
-#include "training/gather_rows.h"
+#include "training/objectives/gather_rows.h"
 
 namespace temper::recipes {
 namespace {

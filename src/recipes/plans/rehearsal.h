@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "data/pack.h"
+#include "data/rows/pack.h"
 #include "device/memory.h"
 #include "ops/selection.h"
 #include "recipes/keys/run_config.h"

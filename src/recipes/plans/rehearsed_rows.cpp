@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/answers.h"
+#include "data/rows/answers.h"
 #include "recipes/keys/recipe.h"
 
 namespace temper::recipes {

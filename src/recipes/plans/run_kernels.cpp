@@ -6,7 +6,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoints/training_state.h"
+#include "checkpoints/states/training_state.h"
 #include "ops/attention/decode_attention.h"
 #include "ops/attention/paged_attention.h"
 #include "ops/dropout/dropout.h"

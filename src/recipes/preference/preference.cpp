@@ -1,4 +1,4 @@
-#include "training/preference.h"
+#include "training/objectives/preference.h"
 
 #include "base/error.h"
 #include "recipes/preference/preference_keys.h"

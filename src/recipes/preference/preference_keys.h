@@ -4,7 +4,7 @@
 
 #include "config/schema.h"
 #include "recipes/keys/run_config.h"
-#include "training/preference.h"
+#include "training/objectives/preference.h"
 
 namespace temper::recipes {
 

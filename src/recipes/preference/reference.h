@@ -1,6 +1,6 @@
 #pragma once
 #include "recipes/setup/recipe_inputs.h"
-#include "training/reference.h"
+#include "training/objectives/reference.h"
 
 // What preference learning compares a learner with.
 namespace temper::recipes {

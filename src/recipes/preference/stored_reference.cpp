@@ -9,14 +9,14 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoints/safetensors.h"
+#include "checkpoints/files/safetensors.h"
 #include "collectives/at_root.h"
 #include "collectives/local/local.h"
 #include "models/architecture.h"
 #include "models/folder_config.h"
 #include "recipes/preference/preference_keys.h"
 #include "templates/chat.h"
-#include "training/gather_rows.h"
+#include "training/objectives/gather_rows.h"
 
 namespace temper::recipes {
 namespace {

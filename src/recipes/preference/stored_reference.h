@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "recipes/setup/recipe_inputs.h"
-#include "training/reference.h"
+#include "training/objectives/reference.h"
 
 namespace temper::recipes {
 

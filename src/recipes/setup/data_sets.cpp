@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/chat_template.h"
+#include "data/chat/chat_template.h"
 #include "formats/paths.h"
 #include "recipes/keys/recipe.h"
 

@@ -9,7 +9,7 @@
 #include "calibration/calibration.h"
 #include "checkpoints/weights_sample.h"
 #include "collectives/at_root.h"
-#include "training/gather_rows.h"
+#include "training/objectives/gather_rows.h"
 #include "training/rounded_weights.h"
 
 namespace temper::recipes {

@@ -1,5 +1,5 @@
 #pragma once
-#include "checkpoints/owned_tensors.h"
+#include "checkpoints/states/owned_tensors.h"
 #include "data/loader.h"
 #include "layers/decoder.h"
 #include "recipes/setup/data_sets.h"

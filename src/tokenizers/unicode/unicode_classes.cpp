@@ -1,4 +1,4 @@
-// Written by tools/make_unicode_tables.py from the Unicode Character Database 16.
+// Written by tools/oracles/make_unicode_tables.py from the Unicode Character Database 16.
 #include "tokenizers/unicode/unicode_classes.h"
 
 namespace temper::tokenizers {

@@ -1,0 +1,17 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/chat/fields.h"
+#include "data/rows/row.h"
+
+namespace temper::data {
+
+// Fields of a row, and of its messages, that hold something and that nothing reads: "score",
+// "messages[].name". What a template reads are the names that stand in it; where these are not known, it
+// reads all.
+std::vector<std::string> unused_fields(const Json& row, RowFormat format, const RowOptions& options);
+
+}  // namespace temper::data

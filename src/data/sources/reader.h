@@ -1,0 +1,57 @@
+#pragma once
+#include <map>
+#include <string>
+
+#include "data/chat/losses.h"
+#include "data/rows/row.h"
+#include "data/sources/source.h"
+
+namespace temper::data {
+
+enum class OnBadRow {
+  kStop,
+  kSkip,   // and say so
+  kCount,  // and say nothing
+};
+
+// A row of a source, or why there is none: `error` is not empty for a bad row.
+struct ReadRow {
+  EncodedRow row;
+  std::string error;
+  PlaceOf place = {};  // of rows of which something is told; the source must be there still
+  bool kept() const { return error.empty() && row.status == RowStatus::kKept; }
+};
+
+// Never throws for what the row holds.
+ReadRow read_row(const Source& source, const RowEncoder& encoder, int64_t index);
+
+// What became of rows.
+struct RowCounts {
+  int64_t trained = 0;  // rows that batches had, each time; others wait to be packed
+  int64_t rows = 0, kept = 0, truncated = 0, split = 0, too_long = 0, no_targets = 0, empty = 0, bad = 0;
+  int64_t tokens = 0, target_tokens = 0;      // of kept rows
+  int64_t empty_turns = 0;                    // of kept rows, answers that say nothing and are not learnt
+  int64_t tokens_cut = 0;                     // of kept rows, lost by truncation or for want of a target
+  int64_t incomplete = 0, bytes_dropped = 0;  // kept rows with bytes that the tokenizer has no token for
+  std::map<std::string, int64_t> unused;      // rows with a field that nothing reads, by its name
+  std::map<std::string, int64_t> lost;        // rows whose text lacks something that they say, by what it is
+
+  // Counts the row. A bad one is an Error under kStop; under kSkip the first few are logged. Unless under
+  // kCount, the first row that loses something is named.
+  void add(const ReadRow& read, OnBadRow on_bad_row);
+  RowCounts& operator+=(const RowCounts& other);
+  std::string describe() const;  // "kept 98 of 100 rows (2 truncated); dropped 1 too long, 1 bad"
+  // Behind training on data of so many rows: "trained 196 rows, of 100 in the data; of 202 that were read: 4
+  // truncated, dropped 1 too long".
+  std::string describe_training(int64_t available) const;
+  std::string describe_unused() const;  // "id (100), messages[].name (3)", or nothing
+  std::string describe_lost() const;    // "the chat template leaves out tools (3 rows)", or nothing
+  Json to_json() const;
+  static RowCounts from_json(const Json& json);
+
+ private:
+  std::string describe_changed() const;
+  std::string describe_dropped() const;
+};
+
+}  // namespace temper::data

@@ -1,0 +1,135 @@
+#include "training/objectives/distillation.h"
+
+#include "base/error.h"
+#include "quantizers/quantizers.h"
+#include "training/passes/flops.h"
+
+namespace temper::training {
+namespace {
+
+double sum_of(const Tensor& values) {
+  const Tensor here = values.on({});
+  double sum = 0;
+  for (const float value : here.values<float>()) sum += value;
+  return sum;
+}
+
+}  // namespace
+
+// Of rows in their order.
+class Distill::Step : public StepLoss {
+ public:
+  Step(const Distill& objective, const std::vector<data::PackedRow>& rows, collectives::Group& ranks)
+      : objective_(objective), rows_(rows) {
+    int64_t targets = 0;
+    for (const data::PackedRow& row : rows) targets += row.num_targets();
+    targets = ranks.sum("target tokens of the distillation", targets);
+    scale_ = targets == 0 ? 0 : 1 / static_cast<double>(targets);
+  }
+
+  Var of(Tape& tape, const Learnt& learnt, PendingStep& pending) override {
+    const Tape outer(false);
+    const Var hidden = outer.variable(learnt.hidden.value);
+    DistillationResult result;
+    const double loss = compare(hidden, learnt.targets, learnt.documents, learnt.rows, true, result);
+    pending.add_distillation(loss, result);
+    if (objective_.teacher_ != nullptr)
+      pending.add_work(0, forward_flops(objective_.teacher_->config(), learnt.documents));
+    return loss_with_gradient(tape, learnt, hidden, loss);
+  }
+
+  // Of the pass over the next rows, whose documents these are: their part of the loss.
+  double compare(const Var& hidden, const Tensor& targets, std::span<const DocumentSpan> documents,
+                 const layers::AdapterRows& rows, bool learns, DistillationResult& result) {
+    const Taught taught = teach(std::ssize(documents), hidden.shape()[0]);
+    double loss = 0;
+    int64_t done = 0;
+    for (const Targets& part : cut_targets(targets, objective_.model_.config().vocab_size)) {
+      Tape tape(learns);
+      const Var own = logits_of(tape, objective_.model_, hidden, part.positions, rows);
+      const losses::DistilledTokens found = compare(tape, own, taught, part, done, result);
+      done += part.ids.numel();
+      loss += sum_of(found.loss.value);
+      result.add({sum_of(found.divergence), sum_of(found.cross_entropy), sum_of(found.teacher_entropy),
+                  sum_of(found.agreement), part.ids.numel()});
+      watch(own.value, result.student_logits);
+      if (learns) tape.backward(found.loss);
+    }
+    return loss;
+  }
+
+ private:
+  // What the teacher has for a pass: hidden states, or what is known of it at all targets.
+  struct Taught {
+    Tensor hidden;
+    losses::TopTokens tokens;
+  };
+
+  // For the rows of so many documents, the next ones, which are so many tokens.
+  Taught teach(int64_t documents, int64_t tokens) {
+    const size_t begin = next_;
+    while (documents > 0) documents -= std::ssize(rows_[next_++].document_lengths);
+    invariant(documents == 0, "passes are of whole rows");
+    if (objective_.known_ != nullptr)
+      return {{}, objective_.known_->of(std::span(rows_).subspan(begin, next_ - begin))};
+    const layers::Decoder& teacher = *objective_.teacher_;
+    const MicroBatch batch = gather(rows_, begin, next_, fills_up(objective_.model_));
+    const quantizers::QuantizersOff off(teacher.quantizers());
+    Tape tape(false);
+    const Tensor hidden = teacher.forward(tape, batch.input).value;
+    invariant(hidden.dim(0) == tokens, "the teacher reads the student's tokens");
+    return {hidden, {}};
+  }
+
+  // `done`: targets of the pass before this part.
+  losses::DistilledTokens compare(Tape& tape, const Var& own, const Taught& taught, const Targets& part,
+                                  int64_t done, DistillationResult& result) const {
+    const ops::VocabularyRanks ranks = objective_.model_.vocabulary_ranks();
+    const losses::Distillation& loss = objective_.options_;
+    if (taught.tokens.ids.defined())
+      return losses::distill(tape, loss, own, taught.tokens.narrow(done, part.ids.numel()), part.ids, scale_,
+                             ranks);
+    Tape quiet(false);
+    const Tensor given =
+        logits_of(quiet, *objective_.teacher_, quiet.constant(taught.hidden), part.positions, {}).value;
+    watch(given, result.teacher_logits);
+    if (objective_.top_k_ == 0) return losses::distill(tape, loss, own, given, part.ids, scale_, ranks);
+    return losses::distill(tape, loss, own,
+                           losses::top_tokens(given, objective_.top_k_, loss.temperature, ranks), part.ids,
+                           scale_, ranks);
+  }
+
+  void watch(const Tensor& logits, losses::LogitStatistics& statistics) const {
+    if (objective_.watches_logits_)
+      statistics.add(losses::statistics_of(logits, objective_.model_.vocabulary_ranks()));
+  }
+
+  const Distill& objective_;
+  const std::vector<data::PackedRow> rows_;
+  size_t next_ = 0;
+  double scale_ = 0;  // one over the update's target tokens
+};
+
+std::unique_ptr<StepLoss> Distill::begin(const std::vector<data::PackedRow>& rows, const layers::Adapter*,
+                                         collectives::Group& ranks) const {
+  return std::make_unique<Step>(*this, rows, ranks);
+}
+
+EvalResult Distill::evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
+                             collectives::Group& ranks) const {
+  Step step(*this, rows, ranks);
+  EvalResult result;
+  result.distillation.emplace();
+  for_each_pass(model_, adapter, rows, micro_batch_tokens_,
+                [&](Tape&, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all) {
+                  result.loss +=
+                      step.compare(hidden, batch.targets, batch.documents, all, false, *result.distillation);
+                });
+  result.loss = ranks.sum("losses of the evaluation", result.loss);
+  sum_over(ranks, result.distillation);
+  result.target_tokens = result.distillation->tokens;
+  result.distillation = result.distillation->mean();
+  return result;
+}
+
+}  // namespace temper::training

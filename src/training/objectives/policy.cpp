@@ -1,0 +1,184 @@
+#include "training/objectives/policy.h"
+
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "ops/token_log_probs/token_log_probs.h"
+#include "primitives/primitives.h"
+#include "training/objectives/sampled_answers.h"
+
+namespace temper::training {
+namespace {
+
+namespace p = primitives;
+
+// Logits of so many tokens are there at once, unless one answer is longer.
+constexpr int64_t kTargetsAtOnce = 2048;
+
+// The tokens of some answers of a pass.
+struct Chosen {
+  Tensor positions, ids;  // [n] int32, on the CPU
+};
+
+Chosen choose(const SampledAnswers& answers, int64_t begin, int64_t count) {
+  const auto part = [&](const std::vector<int32_t>& all) {
+    return Tensor::from(std::vector<int32_t>(all.begin() + begin, all.begin() + begin + count));
+  };
+  return {part(answers.positions), part(answers.ids)};
+}
+
+Var logits_of(Tape& tape, const layers::Decoder& model, const Var& hidden, const Chosen& chosen,
+              layers::AdapterRows rows) {
+  const Var own =
+      p::gather_rows(tape, hidden, p::ChosenRows(chosen.positions, hidden.shape()[0], tape.recording()));
+  rows.rows = chosen.ids.numel();
+  return rows.adapter == nullptr ? model.logits(tape, own) : model.logits(tape, own, {rows});
+}
+
+// Σ weights · x.
+Var weighted_sum(Tape& tape, const Var& x, const std::vector<float>& weights) {
+  const Tensor factors = Tensor::from(weights).on(x.value.device(), MemoryTag::kData);
+  const Var products = p::mul(tape, x, tape.constant(factors));
+  return p::reshape(tape, p::sum_last(tape, p::reshape(tape, products, {1, x.value.numel()})), {});
+}
+
+}  // namespace
+
+// Judges sampled tokens in the order of the step's rows.
+class PolicyGradient::Step : public StepLoss {
+ public:
+  Step(const PolicyGradient& objective, const std::vector<data::PackedRow>& rows, collectives::Group& ranks)
+      : model_(objective.model_), options_(objective.options_), sampled_(sampled_tokens(rows)) {
+    std::array<int64_t, 2> counts{count_sampled(rows), std::ssize(sampled_)};
+    ranks.sum("sampled answers and tokens", std::span<int64_t>(counts));
+    update_ = {counts[0], counts[1], options_.most_tokens};
+  }
+
+  Var of(Tape& tape, const Learnt& learnt, PendingStep& pending) override {
+    const SampledAnswers answers = find_sampled(learnt.targets, learnt.documents);
+    const Tape outer(false);
+    const Var hidden = outer.variable(learnt.hidden.value);
+    PolicyResult result;
+    int64_t target = 0;
+    for (const auto& [begin, end] : answers.cut(kTargetsAtOnce)) {
+      const std::span<const int64_t> lengths(answers.lengths.data() + begin, end - begin);
+      const int64_t count = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+      learn(hidden, choose(answers, target, count), lengths, learnt.rows, result);
+      target += count;
+    }
+    pending.add_policy(result.sums.loss, result);
+    return loss_with_gradient(tape, learnt, hidden, result.sums.loss);
+  }
+
+ private:
+  // Whole answers: their loss, and its gradient by hidden states and the head.
+  void learn(const Var& hidden, const Chosen& chosen, std::span<const int64_t> lengths,
+             const layers::AdapterRows& rows, PolicyResult& result) {
+    Tape tape;
+    const Var logits = logits_of(tape, model_, hidden, chosen, rows);
+    const Tensor ids = chosen.ids.on(model_.device(), MemoryTag::kData);
+    const bool learns_entropy = options_.entropy_factor != 0;
+    using Entropies = ops::TokenLogProbs::Entropies;
+    const ops::TokenLogProbs::Vars found =
+        ops::token_log_probs(tape, model_.ops().at<ops::TokenLogProbs>("head"), logits, ids,
+                             options_.temperature, learns_entropy ? Entropies::kLearnt : Entropies::kValues);
+    const Tensor now = found.log_probs.value.on({}), entropies = found.entropies.value.on({});
+    const std::vector<float> slopes = judge(now.values<float>(), lengths, result);
+    for (const float entropy : entropies.values<float>()) result.entropy += entropy;
+    Var total = weighted_sum(tape, found.log_probs, slopes);
+    if (learns_entropy)
+      total = p::add(tape, total, weighted_sum(tape, found.entropies, entropy_slopes(entropies, result)));
+    tape.backward(total);
+  }
+
+  // The loss's gradient by each log-probability.
+  std::vector<float> judge(std::span<const float> now, std::span<const int64_t> lengths,
+                           PolicyResult& result) {
+    std::vector<float> slopes;
+    size_t at = 0;
+    for (const int64_t length : lengths) {
+      const auto count = static_cast<size_t>(length);
+      const std::span<const data::SampledToken> tokens(sampled_.data() + next_, count);
+      const Columns own(tokens, now.subspan(at, count));
+      std::vector<double> gradients(count);
+      losses::policy_loss(options_.loss, own.answer(options_), update_, gradients, result.sums);
+      slopes.insert(slopes.end(), gradients.begin(), gradients.end());
+      next_ += count;
+      at += count;
+    }
+    return slopes;
+  }
+
+  // -factor · the mean over the update's tokens; its part of the loss is added.
+  std::vector<float> entropy_slopes(const Tensor& entropies, PolicyResult& result) const {
+    const double slope = -options_.entropy_factor / static_cast<double>(update_.tokens);
+    for (const float entropy : entropies.values<float>()) result.sums.loss += slope * entropy;
+    return std::vector<float>(static_cast<size_t>(entropies.numel()), static_cast<float>(slope));
+  }
+
+  // An answer's tokens as the formulas read them.
+  struct Columns {
+    Columns(std::span<const data::SampledToken> tokens, std::span<const float> log_probs)
+        : now(log_probs.begin(), log_probs.end()) {
+      for (const data::SampledToken& token : tokens) {
+        old.push_back(std::isnan(token.old_log_prob) ? now[old.size()] : token.old_log_prob);
+        reference.push_back(token.reference_log_prob);
+        rollout.push_back(token.rollout_log_prob);
+        kept.push_back(token.kept);
+        advantages.push_back(token.advantage);
+      }
+    }
+    losses::PolicyAnswer answer(const PolicyOptions& options) const {
+      losses::PolicyAnswer all{now, old, reference, rollout, advantages, kept};
+      if (options.loss.beta == 0 && !options.tells_kl) all.reference = {};
+      if (!options.corrects_truncation) all.kept = {};
+      return all;
+    }
+    std::vector<double> now, old, reference, rollout, advantages, kept;
+  };
+
+  const layers::Decoder& model_;
+  const PolicyOptions options_;
+  std::vector<data::SampledToken> sampled_;
+  losses::PolicyUpdate update_;
+  size_t next_ = 0;  // of sampled_
+};
+
+std::unique_ptr<StepLoss> PolicyGradient::begin(const std::vector<data::PackedRow>& rows,
+                                                const layers::Adapter*, collectives::Group& ranks) const {
+  return std::make_unique<Step>(*this, rows, ranks);
+}
+
+EvalResult PolicyGradient::evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
+                                    collectives::Group& ranks) const {
+  return training::evaluate(model_, adapter, rows, micro_batch_tokens_, ranks);
+}
+
+std::vector<float> target_log_probs(const layers::Decoder& model, const layers::Adapter* adapter,
+                                    const std::vector<data::PackedRow>& rows, double temperature,
+                                    int64_t micro_batch_tokens) {
+  std::vector<float> all;
+  for_each_pass(
+      model, adapter, rows, micro_batch_tokens,
+      [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& every) {
+        const SampledAnswers answers = find_sampled(batch.targets, batch.documents);
+        int64_t target = 0;
+        for (const auto& [begin, end] : answers.cut(kTargetsAtOnce)) {
+          const std::span<const int64_t> lengths(answers.lengths.data() + begin, end - begin);
+          const int64_t count = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+          const Chosen chosen = choose(answers, target, count);
+          const Tensor found =
+              ops::token_log_probs(tape, model.ops().at<ops::TokenLogProbs>("head"),
+                                   logits_of(tape, model, hidden, chosen, every),
+                                   chosen.ids.on(model.device(), MemoryTag::kData), temperature)
+                  .log_probs.value.on({});
+          const auto values = found.values<float>();
+          all.insert(all.end(), values.begin(), values.end());
+          target += count;
+        }
+      });
+  return all;
+}
+
+}  // namespace temper::training

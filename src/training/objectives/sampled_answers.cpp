@@ -1,0 +1,63 @@
+#include "training/objectives/sampled_answers.h"
+
+#include "base/error.h"
+
+namespace temper::training {
+
+std::vector<std::pair<size_t, size_t>> SampledAnswers::cut(int64_t most_targets) const {
+  std::vector<std::pair<size_t, size_t>> ranges;
+  int64_t targets = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (ranges.empty() || targets + lengths[i] > most_targets) {
+      ranges.emplace_back(i, i);
+      targets = 0;
+    }
+    ranges.back().second = i + 1;
+    targets += lengths[i];
+  }
+  return ranges;
+}
+
+SampledAnswers find_sampled(const Tensor& targets, std::span<const DocumentSpan> documents) {
+  SampledAnswers found;
+  const auto expected = targets.values<int32_t>();
+  size_t token = 0;
+  const auto take = [&](int64_t length) {
+    int64_t count = 0;
+    for (const size_t end = token + static_cast<size_t>(length); token < end; ++token) {
+      if (expected[token] == data::kIgnore) continue;
+      found.positions.push_back(static_cast<int32_t>(token));
+      found.ids.push_back(expected[token]);
+      ++count;
+    }
+    if (count > 0) found.lengths.push_back(count);
+  };
+  for (const DocumentSpan& document : documents) {
+    if (document.answers.empty()) {
+      take(document.length);
+      continue;
+    }
+    token += static_cast<size_t>(document.shared());
+    for (const data::Answer& answer : document.answers) take(answer.length);
+  }
+  return found;
+}
+
+std::vector<data::SampledToken> sampled_tokens(const std::vector<data::PackedRow>& rows) {
+  std::vector<data::SampledToken> all;
+  for (const data::PackedRow& row : rows) {
+    const auto targets = static_cast<size_t>(row.num_targets());
+    invariant(row.sampled.empty() || row.sampled.size() == targets, "every target was sampled");
+    all.insert(all.end(), row.sampled.begin(), row.sampled.end());
+    if (row.sampled.empty()) all.resize(all.size() + targets);  // of a rehearsal
+  }
+  return all;
+}
+
+int64_t count_sampled(const std::vector<data::PackedRow>& rows) {
+  if (rows.empty()) return 0;
+  const MicroBatch all = gather(rows, 0, rows.size());
+  return std::ssize(find_sampled(all.targets, all.documents).lengths);
+}
+
+}  // namespace temper::training

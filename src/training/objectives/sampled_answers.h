@@ -1,0 +1,27 @@
+#pragma once
+#include <vector>
+
+#include "training/passes/micro_batch.h"
+
+namespace temper::training {
+
+// Where the sampled tokens of a pass are.
+struct SampledAnswers {
+  std::vector<int32_t> positions, ids;  // of each target in the pass, and which token it is
+  std::vector<int64_t> lengths;         // targets of each answer; answers without one are left out
+
+  // Ranges of neighbouring answers, as [begin, end) of `lengths`, of at most so many targets, or of one
+  // answer.
+  std::vector<std::pair<size_t, size_t>> cut(int64_t most_targets) const;
+};
+
+// Of documents that follow one another from token 0; targets [tokens] int32 on the CPU.
+SampledAnswers find_sampled(const Tensor& targets, std::span<const DocumentSpan> documents);
+
+// What is known of the rows' targets, in their order.
+std::vector<data::SampledToken> sampled_tokens(const std::vector<data::PackedRow>& rows);
+
+// Answers that have a target.
+int64_t count_sampled(const std::vector<data::PackedRow>& rows);
+
+}  // namespace temper::training

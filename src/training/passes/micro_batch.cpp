@@ -1,0 +1,188 @@
+#include "training/passes/micro_batch.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+
+namespace temper::training {
+namespace {
+
+// Documents as the model computes them: answers continue what they have in common.
+struct Parts {
+  std::vector<int32_t> lengths, continued;
+
+  void add(const DocumentSpan& document) {
+    const auto shared = static_cast<int32_t>(document.shared()), first = static_cast<int32_t>(lengths.size());
+    if (shared > 0) push(shared, -1);
+    for (const data::Answer& answer : document.answers)
+      push(static_cast<int32_t>(answer.length), shared > 0 ? first : -1);
+  }
+  void push(int32_t length, int32_t before) {
+    lengths.push_back(length);
+    continued.push_back(before);
+  }
+  bool any_continues() const {
+    return std::any_of(continued.begin(), continued.end(), [](int32_t before) { return before >= 0; });
+  }
+};
+
+// Ids, targets and parts with what fills up.
+void fill_tokens(std::vector<int32_t>& ids, std::vector<int32_t>& targets, Parts& parts) {
+  const auto whole = static_cast<size_t>(filled_up(static_cast<int64_t>(ids.size())));
+  // No longer than the documents of the data: positions end somewhere.
+  const int32_t longest = *std::max_element(parts.lengths.begin(), parts.lengths.end());
+  for (auto left = static_cast<int32_t>(whole - ids.size()); left > 0; left -= parts.lengths.back())
+    parts.push(std::min(left, longest), -1);
+  ids.resize(whole, 0);
+  targets.resize(whole, data::kIgnore);
+}
+
+DocumentSpan document_of(const data::PackedRow& row, size_t d, int64_t first) {
+  DocumentSpan document{row.document_lengths[d], 0, d < row.sources.size() ? row.sources[d] : 0};
+  const auto begin = row.targets.begin() + first;
+  document.target_tokens = document.length - std::count(begin, begin + document.length, data::kIgnore);
+  if (d < row.answers.size()) document.answers = row.answers[d];
+  return document;
+}
+
+}  // namespace
+
+int64_t DocumentSpan::shared() const {
+  int64_t rest = length;
+  for (const data::Answer& answer : answers) rest -= answer.length;
+  return rest;
+}
+
+namespace {
+
+// Of no row: routers do not count it.
+MicroBatch silent_batch(bool fill_up) {
+  std::vector<int32_t> ids{0}, targets{data::kIgnore};
+  Parts parts;
+  parts.push(1, -1);
+  if (fill_up) fill_tokens(ids, targets, parts);
+  while (fill_up && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
+  MicroBatch batch;
+  batch.input = layers::make_input(ids, parts.lengths, {});
+  batch.input.counted = Tensor::from(std::vector<int32_t>{0});
+  batch.targets = Tensor::from(targets);
+  return batch;
+}
+
+}  // namespace
+
+MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up,
+                  std::span<const size_t> owners) {
+  if (begin == end) return silent_batch(fill_up);
+  std::vector<int32_t> ids, targets, counted;
+  MicroBatch batch;
+  Parts parts;
+  const auto ends_here = [&](size_t i) {
+    return i + 1 == end || (!owners.empty() && owners[i] != owners[i + 1]);
+  };
+  int64_t tokens = 0;  // of rows of one owner
+  for (size_t i = begin; i < end; ++i) {
+    const data::PackedRow& row = rows[i];
+    ids.insert(ids.end(), row.ids.begin(), row.ids.end());
+    targets.insert(targets.end(), row.targets.begin(), row.targets.end());
+    int64_t first = 0;
+    for (size_t d = 0; d < row.document_lengths.size(); ++d) {
+      batch.documents.push_back(document_of(row, d, first));
+      parts.add(batch.documents.back());
+      first += row.document_lengths[d];
+    }
+    batch.tokens += row.size();
+    tokens += row.size();
+    batch.experts.insert(batch.experts.end(), row.experts.begin(), row.experts.end());
+    if (!fill_up || !ends_here(i)) continue;
+    counted.push_back(static_cast<int32_t>(tokens));
+    tokens = 0;
+    fill_tokens(ids, targets, parts);
+    batch.experts.resize(ids.size() * row.experts.size() / row.ids.size(), -1);
+  }
+  while (fill_up && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
+  if (!parts.any_continues()) parts.continued.clear();
+  batch.input = layers::make_input(ids, parts.lengths, std::move(parts.continued));
+  if (fill_up) batch.input.counted = Tensor::from(counted);
+  batch.targets = Tensor::from(targets);
+  return batch;
+}
+
+std::shared_ptr<layers::RouterTrace> watch_routers(const layers::Decoder& model, const MicroBatch& batch) {
+  std::shared_ptr<layers::RouterTrace> trace = model.watch_routers();
+  if (trace == nullptr || batch.experts.empty()) return trace;
+  const int64_t tokens = batch.input.ids.numel(), routers = static_cast<int64_t>(model.num_routers()),
+                width = std::ssize(batch.experts) / tokens, top_k = width / routers;
+  invariant(std::ssize(batch.experts) == tokens * top_k * routers, "every token of the pass has its experts");
+  trace->routers.resize(static_cast<size_t>(routers));
+  for (int64_t router = 0; router < routers; ++router) {
+    const Tensor ids = Tensor::empty({tokens, top_k}, DType::kI32, MemoryTag::kData);
+    for (int64_t token = 0; token < tokens; ++token)
+      for (int64_t k = 0; k < top_k; ++k) {
+        const int32_t id = batch.experts[static_cast<size_t>(token * width + router * top_k + k)];
+        // Of tokens that nobody looks at any experts do.
+        ids.data<int32_t>()[token * top_k + k] = id < 0 ? static_cast<int32_t>(k) : id;
+      }
+    trace->routers[static_cast<size_t>(router)].ids = ids.on(model.device(), MemoryTag::kData);
+  }
+  return trace;
+}
+
+bool same_shape(const MicroBatch& a, const MicroBatch& b) {
+  return a.input.ids.shape() == b.input.ids.shape() &&
+         a.input.cu_seqlens.shape() == b.input.cu_seqlens.shape() && a.input.continued == b.input.continued;
+}
+
+void assign(MicroBatch& to, const MicroBatch& from) {
+  to.input.ids.copy_from(from.input.ids);
+  to.input.positions.copy_from(from.input.positions);
+  to.input.cu_seqlens.copy_from(from.input.cu_seqlens);
+  if (to.input.counted.defined()) to.input.counted.copy_from(from.input.counted);
+  to.targets.copy_from(from.targets);
+  to.documents = from.documents;
+  to.tokens = from.tokens;
+}
+
+std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows,
+                                                         int64_t max_tokens) {
+  std::vector<std::pair<size_t, size_t>> groups;
+  int64_t tokens = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t length = rows[i].size();
+    if (groups.empty() || (max_tokens > 0 && tokens + length > max_tokens)) {
+      groups.emplace_back(i, i);
+      tokens = 0;
+    }
+    groups.back().second = i + 1;
+    tokens += length;
+  }
+  return groups;
+}
+
+std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& model,
+                                                         const std::vector<data::PackedRow>& rows,
+                                                         int64_t max_tokens) {
+  std::vector<std::pair<size_t, size_t>> groups = cut_micro_batches(rows, max_tokens);
+  collectives::Group* const ranks = model.ranks().in_step();
+  if (ranks == nullptr) return groups;
+  const std::vector<int64_t> counts = ranks->gather("micro-batches", std::ssize(groups));
+  groups.resize(static_cast<size_t>(*std::max_element(counts.begin(), counts.end())),
+                {rows.size(), rows.size()});
+  return groups;
+}
+
+void for_each_pass(const layers::Decoder& model, const layers::Adapter* adapter,
+                   const std::vector<data::PackedRow>& rows, int64_t max_tokens, const ReadPass& use) {
+  for (const auto& [begin, end] : cut_micro_batches(model, rows, max_tokens)) {
+    const MicroBatch batch = gather(rows, begin, end, fills_up(model));
+    const layers::AdapterRows all{adapter, batch.input.ids.numel()};
+    Tape tape(false);
+    layers::Decoder::Options options;
+    options.adapters = {all};
+    if (!batch.experts.empty()) options.routers = watch_routers(model, batch);
+    use(tape, model.forward(tape, batch.input, options), batch, all);
+  }
+}
+
+}  // namespace temper::training

@@ -1,0 +1,72 @@
+#pragma once
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "data/rows/pack.h"
+#include "layers/decoder.h"
+
+namespace temper::training {
+
+// A document of a micro-batch, in which documents follow one another.
+struct DocumentSpan {
+  int64_t length = 0, target_tokens = 0;
+  int32_t source = 0;
+  std::vector<data::Answer> answers = {};  // that are compared, at its end; none: it is learnt as it is
+
+  int64_t shared() const;  // tokens that its answers have in common; all where it has none
+};
+
+// Rows that are computed at once; tensors on the CPU.
+struct MicroBatch {
+  layers::DecoderInput input;
+  Tensor targets;  // [tokens] int32
+  std::vector<DocumentSpan> documents;
+  int64_t tokens = 0;                 // without what fills up
+  std::vector<int32_t> experts = {};  // PackedRow::experts of all tokens, with what fills up
+};
+
+// What routers of a pass over this batch are asked, and told where its rows say which experts tokens take;
+// null where the model has no routers.
+std::shared_ptr<layers::RouterTrace> watch_routers(const layers::Decoder& model, const MicroBatch& batch);
+
+// On a device rows are filled up to a multiple of so many tokens, by documents without targets that no other
+// sees, and the list of documents by empty ones to a power of two: so steps have few shapes, for each of
+// which a device plans its products once, and work that was captured serves many steps.
+inline constexpr int64_t kTokenStep = 128;
+
+inline constexpr int64_t filled_up(int64_t tokens) {
+  return (tokens + kTokenStep - 1) / kTokenStep * kTokenStep;
+}
+
+// Where that is done.
+inline bool fills_up(const layers::Decoder& model) { return is_apart(model.device()); }
+
+// Rows [begin, end); where there is none, one token that nothing is learnt from. Where each of the rows has
+// an owner, all of an owner's neighbouring rows are filled up.
+MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up = false,
+                  std::span<const size_t> owners = {});
+
+bool same_shape(const MicroBatch& a, const MicroBatch& b);
+// The tokens and documents of `from`, of the same shape, in the memory of `to`.
+void assign(MicroBatch& to, const MicroBatch& from);
+
+// Consecutive rows whose tokens fit the budget (0: no limit); every group has at least one row.
+std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows,
+                                                         int64_t max_tokens);
+// The same for a model of ranks that compute every pass in step (ModelRanks::in_step): one with fewer groups
+// gets empty ones at the end. All of them call it.
+std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& model,
+                                                         const std::vector<data::PackedRow>& rows,
+                                                         int64_t max_tokens);
+
+// Passes over rows that learn nothing, in micro-batches of up to so many tokens: hidden states by a model
+// with an adapter or (null) without, whose routers take the experts that rows say. `all`: the adapter with
+// every token of the pass. Called as often on all ranks that compute every pass in step.
+using ReadPass = std::function<void(Tape& tape, const Var& hidden, const MicroBatch& batch,
+                                    const layers::AdapterRows& all)>;
+void for_each_pass(const layers::Decoder& model, const layers::Adapter* adapter,
+                   const std::vector<data::PackedRow>& rows, int64_t max_tokens, const ReadPass& use);
+
+}  // namespace temper::training

@@ -1,0 +1,63 @@
+#include "training/passes/router_loads.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tensor/reading.h"
+
+namespace temper::training {
+double RouterLoad::largest_over_mean() const {
+  const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  if (all == 0) return 0;
+  return static_cast<double>(*std::max_element(counts.begin(), counts.end())) *
+         static_cast<double>(counts.size()) / static_cast<double>(all);
+}
+
+int64_t RouterLoad::idle() const { return std::count(counts.begin(), counts.end(), 0); }
+
+PendingLoads::PendingLoads(const layers::Decoder& model) {
+  for (const size_t layer : model.router_layers()) {
+    const ops::Routing& routing = *model.config().blocks[layer].channel->routing();
+    routers_.push_back({layer, routing.experts, routing.top_k, {}});
+  }
+}
+
+void PendingLoads::add(const layers::RouterTrace& trace, size_t part) {
+  for (size_t i = 0; i < routers_.size(); ++i) {
+    const layers::RouterTrace::Part& own = trace.routers[i].parts[part];
+    routers_[i].told.push_back({start_reading(own.counts), start_reading(own.sums.value)});
+  }
+}
+
+std::vector<RouterLoad> PendingLoads::wait(collectives::Group& ranks) const {
+  std::vector<RouterLoad> loads;
+  for (const Router& router : routers_) {
+    const auto experts = static_cast<size_t>(router.experts);
+    std::vector<int64_t> counts(experts + 1);
+    double entropy = 0;
+    for (const Told& told : router.told) {
+      const auto* const chosen = static_cast<const int32_t*>(told.counts->wait());
+      for (size_t e = 0; e <= experts; ++e) counts[e] += chosen[e];
+      entropy += static_cast<const float*>(told.sums->wait())[experts];
+    }
+    ranks.sum("tokens of experts", std::span<int64_t>(counts));
+    entropy = ranks.sum("entropy of routers", entropy);
+    RouterLoad load{router.layer, {counts.begin(), counts.end() - 1}, 0, 0, counts.back()};
+    load.tokens = std::accumulate(load.counts.begin(), load.counts.end(), int64_t{0}) / router.top_k;
+    load.entropy = load.tokens == 0 ? 0 : entropy / static_cast<double>(load.tokens);
+    loads.push_back(std::move(load));
+  }
+  return loads;
+}
+
+std::string describe_not_finite(const std::vector<RouterLoad>& loads) {
+  for (const RouterLoad& load : loads)
+    if (load.not_finite > 0)
+      return fmt::format("the router of layer {} had NaN or infinite logits for {} of {} tokens", load.layer,
+                         load.not_finite, load.tokens);
+  return {};
+}
+
+}  // namespace temper::training

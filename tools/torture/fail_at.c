@@ -125,9 +125,13 @@ int socket(int domain, int type, int protocol) {
 }
 int pipe2(int ends[2], int flags) { return due(kDescriptor) ? -1 : NEXT(pipe2)(ends, flags); }
 
-static int is_console(int descriptor) { return descriptor <= 2; }
+/* Not of the console, nor of the pipes in which Open MPI wakes its own threads. */
+static int is_on_disk(int descriptor) {
+  struct stat found;
+  return descriptor > 2 && fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode);
+}
 ssize_t write(int descriptor, const void* data, size_t size) {
-  return !is_console(descriptor) && due(kDisk) ? -1 : NEXT(write)(descriptor, data, size);
+  return is_on_disk(descriptor) && due(kDisk) ? -1 : NEXT(write)(descriptor, data, size);
 }
 ssize_t pwrite(int descriptor, const void* data, size_t size, off_t offset) {
   return due(kDisk) ? -1 : NEXT(pwrite)(descriptor, data, size, offset);

@@ -56,23 +56,23 @@ TEST_F(Adapters, ComeByTheirNamesAndAreReplacedInTheirPlaces) {
     for (const char* type : {"qwen3", "qwen3_moe"}) {
       begin_adapters(type, loading);
       const auto first = made(1), second = made(2);
-      EXPECT_EQ(beside([&] { EXPECT_TRUE(send(*first, 5, "math").published); }), "");
+      EXPECT_EQ(during_passes([&] { EXPECT_TRUE(send(*first, 5, "math").published); }), "");
       ASSERT_NE(shelf_.adapters.at("math"), nullptr);
       EXPECT_EQ(here(), hashes_of(first->parameters()));
       EXPECT_TRUE(is_alike(*shelf_.adapters.at("math"), *first));
       const layers::Adapter* const place = shelf_.adapters.at("math").get();
       const uint64_t version = place->parameters().version();
-      Hashes told;
-      EXPECT_EQ(beside([&] {
+      Hashes reported;
+      EXPECT_EQ(during_passes([&] {
                   send(*second, 6, "math");
                   Sender sender(socket(), table(), {});
-                  told = sender.hashes("math");
+                  reported = sender.hashes("math");
                 }),
                 "");
       EXPECT_EQ(shelf_.adapters.at("math").get(), place);  // requests that run keep it
       EXPECT_NE(place->parameters().version(), version);
       EXPECT_EQ(here(), hashes_of(second->parameters()));
-      EXPECT_EQ(told, here());
+      EXPECT_EQ(reported, here());
       ASSERT_EQ(taken_.size(), 2u);
       EXPECT_EQ(taken_[1].version, 6);
       EXPECT_EQ(taken_[1].adapter, "math");
@@ -84,22 +84,22 @@ TEST_F(Adapters, ComeByTheirNamesAndAreReplacedInTheirPlaces) {
 TEST_F(Adapters, AnErrorLeavesTheOldOne) {
   begin_adapters();
   const auto first = made(1), second = made(2), wide = made(3, 8);
-  EXPECT_EQ(beside([&] { send(*first, 5, "math"); }), "");
+  EXPECT_EQ(during_passes([&] { send(*first, 5, "math"); }), "");
   for (const size_t parameters : {size_t{0}, size_t{1}, second->parameters().size() - 1}) {
-    const std::string error = beside([&] { send(*second, 6, "math", parameters); });
+    const std::string error = during_passes([&] { send(*second, 6, "math", parameters); });
     EXPECT_NE(error.find("tensors did not come"), std::string::npos) << error;
     EXPECT_EQ(here(), hashes_of(first->parameters()));
   }
   const auto refused = [&](const layers::Adapter& adapter, const std::string& name, const char* part) {
-    const std::string error = beside([&] { send(adapter, 6, name); });
+    const std::string error = during_passes([&] { send(adapter, 6, name); });
     EXPECT_NE(error.find(part), std::string::npos) << error;
     EXPECT_EQ(here(), hashes_of(first->parameters()));
   };
   refused(*wide, "math", "adapter 'math' here has other targets, ranks or scales");
   refused(*second, "law", "'law' is not awaited");
-  EXPECT_NE(beside([&] { Sender(socket(), table(), {}).hashes("law"); }).find("'law' is not awaited"),
+  EXPECT_NE(during_passes([&] { Sender(socket(), table(), {}).hashes("law"); }).find("'law' is not awaited"),
             std::string::npos);
-  EXPECT_EQ(beside([&] { send(*second, 7, "math"); }), "");
+  EXPECT_EQ(during_passes([&] { send(*second, 7, "math"); }), "");
   EXPECT_EQ(here(), hashes_of(second->parameters()));
 }
 
@@ -125,7 +125,7 @@ TEST_F(Adapters, OfAFolderComeAsTheyAreInMemory) {
     EXPECT_EQ(noted.note.fingerprint, note_of(*adapter, "math").fingerprint);
     for (const Names form : {Names::kCheckpoint, Names::kPacked}) {
       shelf_.adapters["math"] = nullptr;
-      EXPECT_EQ(beside([&] {
+      EXPECT_EQ(during_passes([&] {
                   Sender sender(socket(), table(), {.names = form, .chunk_bytes = 4096});
                   sender.begin(5, noted.note);
                   send_folder(sender, folder, noted.table, form);
@@ -160,12 +160,12 @@ TEST_F(Adapters, AnotherProgramsTableIsRefused) {
   const auto adapter = made(1);
   AdapterNote note = note_of(*adapter, "math");
   note.fingerprint = "0123";
-  expect_has(beside([&] {
+  expect_has(during_passes([&] {
                Sender sender(socket(), table(), {});
                sender.begin(5, note);
              }),
              "adapter 'math' has other names, shapes or dtypes where it comes from (fingerprint 0123, here ");
-  expect_has(beside([&] { Sender(socket(), table(), {}).hashes("math"); }),
+  expect_has(during_passes([&] { Sender(socket(), table(), {}).hashes("math"); }),
              "adapter 'math' has not come yet");
   EXPECT_EQ(shelf_.adapters.at("math"), nullptr);
 }
@@ -173,7 +173,7 @@ TEST_F(Adapters, AnotherProgramsTableIsRefused) {
 TEST_F(Adapters, AProcessWithoutAShelfTakesNone) {
   begin();
   const auto adapter = made(1);
-  expect_old(beside([&] { send(*adapter, 5, "math"); }), "this process takes no adapters");
+  expect_old(during_passes([&] { send(*adapter, 5, "math"); }), "this process takes no adapters");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class OutgoingChunk {
   int64_t bytes() const { return bytes_; }
   // A compact tensor's elements, from `first` on, to byte `at`. The tensor is on this device.
   void put(int64_t at, const Tensor& elements, int64_t first, int64_t count);
-  // Of so many bytes, once they have all arrived.
+  // Of the first bytes of the chunk, once they have all arrived.
   std::string checksum(int64_t bytes) const;
   // What the other side maps: a descriptor of the CPU's memory (-1: none), or a block of the device's.
   int file() const { return host_ ? host_->file() : -1; }

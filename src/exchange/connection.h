@@ -44,8 +44,8 @@ class Listener {
   int socket_ = -1;
 };
 
-// A connected socket. An Error where nobody listens at the path, or (kResources) where who listens does not
-// answer within the deadline.
+// A connected socket. An Error where no process listens at the path, or (kResources) where who listens does
+// not answer within the deadline.
 int connect_to(const std::string& path, double deadline_seconds);
 
 }  // namespace temper::exchange

@@ -1,4 +1,4 @@
-// Many connections at once: idle, slow and hostile ones hold nobody up.
+// Many connections at once: idle, slow and hostile ones delay no other.
 #include <malloc.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -217,7 +217,7 @@ TEST_F(Connections, BeyondTheBoundTheOneThatIsIdleLongestIsClosed) {
   expect_next_sync(2);
 }
 
-// Nobody is closed who sends: others wait until there is room.
+// A connection that sends is never closed: others wait until there is room.
 TEST_F(Connections, WhereAllSendOthersWait) {
   begin_with({.deadline_seconds = 20, .most_connections = 2});
   auto first = std::make_unique<RawSender>(socket(), table(), 0, 3);

@@ -12,8 +12,8 @@ class Coverage {
   // `width`: of the tensor's rows, 1 or more.
   explicit Coverage(int64_t width) : width_(width) {}
 
-  // `count` elements from `begin` on, and so many after every further `distance` elements. An Error that
-  // names the tensor where one of them has come before; nothing is added then.
+  // `count` elements from `begin` on, and as many after every further `distance` elements, `times` in all. An
+  // Error that names the tensor where one of them has come before; nothing is added then.
   void add(const std::string& name, int64_t begin, int64_t count, int64_t distance = 0, int64_t times = 1);
   int64_t count() const { return count_; }
 

@@ -10,7 +10,7 @@
 namespace temper::exchange {
 namespace {
 
-// Beside a flag for each element: random runs, alone and as columns, of a matrix of 12 rows.
+// Compared with a flag for each element: random runs, alone and as columns, of a matrix of 12 rows.
 TEST(Coverage, IsThatOfSingleElements) {
   std::mt19937 random(5);
   const auto below = [&](int64_t most) {

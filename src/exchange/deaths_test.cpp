@@ -31,7 +31,7 @@ TEST_F(Deaths, TheNextSyncIsTakenAtOnce) {
           for (const bool closes : {true, false}) {
             std::unique_ptr<RawSender> ranks[2];
             ++version;
-            EXPECT_EQ(beside([&] {
+            EXPECT_EQ(during_passes([&] {
                         int steps[2] = {};
                         for (int i : {0, 1}) ranks[i] = rank(i);
                         for (size_t i = 0; i < messages; ++i)
@@ -49,7 +49,7 @@ TEST_F(Deaths, TheNextSyncIsTakenAtOnce) {
 TEST_F(Deaths, WhatTookTheirPlaceIsSaidToTheOthers) {
   for (const Loading loading : {Loading::kStaged, Loading::kDirect}) {
     begin("qwen3", DType::kF32, 20, loading);
-    EXPECT_EQ(beside([&] {
+    EXPECT_EQ(during_passes([&] {
                 const auto first = rank(0), again = rank(0), other = rank(1), third = rank(2, 3);
                 first->begin(4);
                 first->update_norm(0, 8);
@@ -75,7 +75,7 @@ TEST_F(Deaths, WhatTookTheirPlaceIsSaidToTheOthers) {
 // A rank that has sent its part, and one that begins while the first one's process is started again.
 TEST_F(Deaths, ARankThatFinishedMayBeginAgain) {
   begin();
-  EXPECT_EQ(beside([&] {
+  EXPECT_EQ(during_passes([&] {
               const auto first = rank(0);
               first->begin(4);
               first->update_norm(0, 16);
@@ -92,7 +92,7 @@ TEST_F(Deaths, ARankThatFinishedMayBeginAgain) {
 // An older sync does not end a newer one, which is taken when all of it has come.
 TEST_F(Deaths, AnOlderVersionIsRefusedWhileANewerOneWaits) {
   begin();
-  EXPECT_EQ(beside([&] {
+  EXPECT_EQ(during_passes([&] {
               const auto part = [&](int64_t version, int rank, bool whole) {
                 Sender sender(socket(), table(), {.rank = rank, .ranks = 2});
                 sender.begin(version);
@@ -115,7 +115,7 @@ TEST_F(Deaths, ARankThatDoesNotComeEndsTheSync) {
   for (const Loading loading : {Loading::kStaged, Loading::kDirect}) {
     begin("qwen3", DType::kF32, 0.4, loading);
     double begun = 0, ended = 0;
-    EXPECT_EQ(beside([&] {
+    EXPECT_EQ(during_passes([&] {
                 rank(0)->begin(9);  // and dies, which ends it
                 const auto first = rank(0), other = rank(1);
                 first->begin(4);
@@ -140,7 +140,7 @@ TEST_F(Deaths, ARankThatDoesNotComeEndsTheSync) {
 // Passes wait for a rank no longer than for its messages; broken weights end the program.
 TEST_F(Deaths, PassesAreNotHeldByARankThatDoesNotCome) {
   begin("qwen3", DType::kF32, 0.3, Loading::kDirect);
-  EXPECT_EQ(beside([&] {
+  EXPECT_EQ(during_passes([&] {
               const auto first = rank(0);
               first->begin(4);
               first->update_norm(0, 8);
@@ -154,14 +154,14 @@ TEST_F(Deaths, PassesAreNotHeldByARankThatDoesNotCome) {
   EXPECT_LT(seconds_now() - before, 5);
 }
 
-// Nobody is late because a pass takes long.
+// A long pass makes no sender late.
 TEST_F(Deaths, PassesMayTakeLongerThanTheDeadline) {
   begin("qwen3", DType::kF32, 0.3, Loading::kDirect);
   const auto first = rank(0), other = rank(1);
   auto sending = std::async(std::launch::async, [&] { return failure_of([&] { first->begin(1); }); });
   std::this_thread::sleep_for(
       std::chrono::milliseconds(700));  // a pass, between which and the next it begins
-  EXPECT_EQ(beside([&] {
+  EXPECT_EQ(during_passes([&] {
               EXPECT_EQ(sending.get(), "");
               first->update_norm(0, 8);
               other->begin(1);
@@ -176,7 +176,7 @@ TEST_F(Deaths, ASyncMayTakeLongerThanTheDeadline) {
   for (const Loading loading : {Loading::kStaged, Loading::kDirect}) {
     begin("qwen3", DType::kF32, kDeadline, loading);
     const auto loaded = models::load_model(path(), {});
-    EXPECT_EQ(beside([&] {
+    EXPECT_EQ(during_passes([&] {
                 Sender sender(socket(), table(), {.chunk_bytes = 4096});
                 for (const int64_t version : {1, 2}) {
                   sender.begin(version);

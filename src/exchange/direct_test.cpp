@@ -1,4 +1,4 @@
-// Weights that are written over those in use: passes wait meanwhile, and nobody may use half of them.
+// Weights that are written over those in use: passes wait meanwhile, and none uses half of them.
 #include <atomic>
 
 #include "base/clock.h"
@@ -60,7 +60,7 @@ TEST_F(Direct, AfterAnErrorInTheMiddleOnlyWholeWeightsServe) {
   for (const int64_t chunks : {2, 5, 17}) {
     begin_direct();
     const uint64_t version = store().version();
-    beside([&] { EXPECT_TRUE(send_pieces(chunks, Names::kPacked)); });
+    during_passes([&] { EXPECT_TRUE(send_pieces(chunks, Names::kPacked)); });
     // The receiver may hear a moment later that the sender is gone.
     receiver_->take_new([until = seconds_now() + 0.3] { return seconds_now() > until; });
     EXPECT_TRUE(receiver_->holds()) << chunks;
@@ -75,7 +75,7 @@ TEST_F(Direct, AfterAnErrorInTheMiddleOnlyWholeWeightsServe) {
 
 TEST_F(Direct, WhatEndsBeforeTheFirstChunkBreaksNothing) {
   begin_direct();
-  beside([&] { EXPECT_TRUE(send_pieces(0, Names::kPacked)); });
+  during_passes([&] { EXPECT_TRUE(send_pieces(0, Names::kPacked)); });
   receiver_->take_new([until = seconds_now() + 0.3] { return seconds_now() > until; });
   EXPECT_FALSE(receiver_->holds());
   EXPECT_EQ(old_, hashes_of(store()));
@@ -83,7 +83,7 @@ TEST_F(Direct, WhatEndsBeforeTheFirstChunkBreaksNothing) {
 
 TEST_F(Direct, BrokenWeightsEndTheProgramThatWaitsInVain) {
   begin_direct("qwen3", DType::kF32, 0.5);
-  beside([&] { EXPECT_TRUE(send_pieces(3, Names::kPacked)); });
+  during_passes([&] { EXPECT_TRUE(send_pieces(3, Names::kPacked)); });
   const double before = seconds_now();
   std::string error;
   try {
@@ -101,7 +101,7 @@ TEST_F(Direct, BrokenWeightsEndTheProgramThatWaitsInVain) {
 // Missing tensors are found only at the end, when the others have been written.
 TEST_F(Direct, WeightsThatAreNotWholeAreBroken) {
   begin_direct();
-  const std::string error = beside([&] {
+  const std::string error = during_passes([&] {
     Sender sender(socket(), table(), {});
     sender.begin(1);
     sender.add("norm.weight", Tensor::zeros({32}, DType::kF32));
@@ -111,8 +111,8 @@ TEST_F(Direct, WeightsThatAreNotWholeAreBroken) {
   EXPECT_TRUE(receiver_->holds());
 }
 
-// What a receiver takes beside the weights: nothing of its own where dtypes are equal, and never more than a
-// chunk. A copy beside them is as large as all of them.
+// What a receiver takes in addition to the weights: nothing where dtypes are equal, and never more than a
+// chunk. A staged copy is as large as all of them.
 TEST_F(Direct, ExtraMemoryIsAtMostAChunk) {
   constexpr int64_t kChunk = 1 << 14;
   for (const DType dtype : {DType::kF32, DType::kBF16})
@@ -136,7 +136,7 @@ TEST_F(Direct, ExtraMemoryIsAtMostAChunk) {
         ASSERT_GT(weights, 3 * kChunk);
         pool().reset_peak();
         const int64_t before = pool().peak_live();
-        EXPECT_EQ(beside(send), "");
+        EXPECT_EQ(during_passes(send), "");
         const int64_t extra = pool().peak_live() - before;
         if (loading == Loading::kDirect) {
           EXPECT_LE(extra, kChunk) << to_string(dtype);

@@ -50,8 +50,8 @@ class Exchange : public testing::Test {
   const WeightTable& table() { return store().table(); }
   Hashes expected() { return hashes_of_folder(*folder_, table(), old_); }
 
-  // Runs `send` beside the loop of passes, and gives what it threw.
-  std::string beside(const std::function<void()>& send) {
+  // Runs `send` while the loop of passes runs, and gives what it threw.
+  std::string during_passes(const std::function<void()>& send) {
     auto done = std::async(std::launch::async, [&] { return failure_of(send); });
     while (done.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready)
       if (const auto taken = receiver_->take_new(
@@ -61,7 +61,7 @@ class Exchange : public testing::Test {
   }
   SendResult sync(int64_t version, const SendOptions& options) {
     SendResult result;
-    const std::string error = beside([&] {
+    const std::string error = during_passes([&] {
       Sender sender(socket(), table(), options);
       sender.begin(version);
       send_folder(sender, *folder_, table(), options.names);
@@ -82,7 +82,7 @@ class Exchange : public testing::Test {
     EXPECT_EQ(differences(expected(), hashes_of(store())), std::vector<std::string>());
   }
 
-  // Adds so many pieces of 4 KiB at most, each a chunk of its own or the end of one, and closes the
+  // Adds `count` pieces of 4 KiB at most, each a chunk of its own or the end of one, and closes the
   // connection; whether there were as many.
   bool send_pieces(int64_t count, Names names) {
     const auto loaded = models::load_model(path(), {});

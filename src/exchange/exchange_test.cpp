@@ -68,7 +68,7 @@ TEST_F(Exchange, NothingIsVisibleBeforeItIsWhole) {
 TEST_F(Exchange, UnknownNamesAreCountedAndNamed) {
   begin();
   SendResult result;
-  EXPECT_EQ(beside([&] {
+  EXPECT_EQ(during_passes([&] {
               Sender sender(socket(), table(), {.names = Names::kCheckpoint});
               sender.begin(1);
               send_folder(sender, *folder_, table(), Names::kCheckpoint);
@@ -88,7 +88,7 @@ TEST_F(Exchange, TensorsThatFilesHoldForNothingArePassedOver) {
   begin("gemma3_text");
   ASSERT_FALSE(table().ignored().empty());
   SendResult result;
-  EXPECT_EQ(beside([&] {
+  EXPECT_EQ(during_passes([&] {
               Sender sender(socket(), table(), {.names = Names::kCheckpoint});
               sender.begin(1);
               send_folder(sender, *folder_, table(), Names::kCheckpoint);
@@ -107,7 +107,7 @@ TEST_F(Exchange, StackedExpertsAreThoseOfSingleOnes) {
     begin("qwen3_moe");
     const auto other = models::load_model(path(), {});
     int64_t stacked = 0;
-    const std::string error = beside([&] {
+    const std::string error = during_passes([&] {
       Sender sender(socket(), table(), {.names = Names::kCheckpoint, .chunk_bytes = 4096});
       sender.begin(1);
       for (const WeightSpec& spec : table().specs()) {
@@ -122,7 +122,7 @@ TEST_F(Exchange, StackedExpertsAreThoseOfSingleOnes) {
     });
     EXPECT_GT(stacked, 0);
     if (both) {
-      expect_has(error, "' came beside another form of ");
+      expect_has(error, "' came in addition to another form of ");
       EXPECT_EQ(old_, hashes_of(store()));
       continue;
     }
@@ -140,7 +140,7 @@ TEST_F(Exchange, RanksSendWhatTheyOwnAndTheReceiverHasWholeTensors) {
           Mesh{.replicate = 2, .tensor = 2}, Mesh{.expert = 2}}) {
       if (mesh.expert > 1 && std::string_view(type) == "qwen3") continue;
       begin(type);
-      EXPECT_EQ(beside([&] {
+      EXPECT_EQ(during_passes([&] {
                   for (int i = 0; i < mesh.size(); ++i) {
                     const int rank = mesh.size() - 1 - i;  // in any order
                     layers::ParameterStore own(table(), DType::kF32, {}, {}, mesh, rank);
@@ -176,7 +176,7 @@ TEST_F(Exchange, RunsNeedNotFollowOneAnotherWhereTheyComeFrom) {
   begin();
   const Tensor half = Tensor::from(std::vector<float>(16, 1)),
                other = Tensor::from(std::vector<float>(16, 2));
-  EXPECT_EQ(beside([&] {
+  EXPECT_EQ(during_passes([&] {
               Sender sender(socket(), table(), {});
               sender.begin(1);
               std::vector<float> values(32);
@@ -199,7 +199,7 @@ TEST_F(Exchange, RunsNeedNotFollowOneAnotherWhereTheyComeFrom) {
 TEST_F(Exchange, ManySmallTensorsAreSeveralMessages) {
   begin();
   SendResult result;
-  EXPECT_EQ(beside([&] {
+  EXPECT_EQ(during_passes([&] {
               Sender sender(socket(), table(), {});
               sender.begin(1);
               const Tensor one = Tensor::from(std::vector<float>{1});
@@ -279,7 +279,7 @@ TEST_F(Exchange, IntegersOfAFolderAreNotSentByItsNames) {
   writer.add(Tensor::zeros({2}, DType::kI8));
   writer.close();
   const auto integers = checkpoints::ModelFolder::open(folder);
-  expect_old(beside([&] {
+  expect_old(during_passes([&] {
                Sender sender(socket(), table(), {.names = Names::kCheckpoint});
                sender.begin(1);
                send_folder(sender, integers, table(), Names::kCheckpoint);

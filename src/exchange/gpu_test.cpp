@@ -44,18 +44,18 @@ TEST_F(GpuExchange, ChunksOfEitherMemoryGiveTheBitsOfTheFolder) {
         for (const Device memory : {Device{}, kGpu})
           for (const Loading loading : {Loading::kStaged, Loading::kDirect}) {
             begin_gpu(type, dtype, loading);
-            Hashes told;
-            EXPECT_EQ(beside([&] {
+            Hashes reported;
+            EXPECT_EQ(during_passes([&] {
                         Sender sender(socket(), table(),
                                       {.names = names, .chunk_bytes = 8192, .memory = memory});
                         sender.begin(1);
                         send_folder(sender, *folder_, table(), names);
                         EXPECT_TRUE(sender.finish().published);
-                        told = sender.hashes();
+                        reported = sender.hashes();
                       }),
                       "");
             EXPECT_EQ(differences(expected(), hashes_of(*answering_)), std::vector<std::string>()) << type;
-            EXPECT_EQ(told, hashes_of(*answering_));
+            EXPECT_EQ(reported, hashes_of(*answering_));
           }
 }
 
@@ -82,7 +82,7 @@ TEST_F(GpuExchange, AnotherProcessSendsThroughTheGpusMemory) {
   for (const Loading loading : {Loading::kStaged, Loading::kDirect}) {
     begin_gpu("qwen3_moe", DType::kF32, loading);
     const pid_t child = ::fork();
-    if (child == 0) {  // a process that forked after CUDA began cannot use it: it starts anew
+    if (child == 0) {  // a process that forked after CUDA began cannot use it: it starts again
       ::setenv(kSocket, socket().c_str(), 1);
       ::setenv(kFolder, path().c_str(), 1);
       ::execl("/proc/self/exe", "test_exchange", "--gtest_also_run_disabled_tests",

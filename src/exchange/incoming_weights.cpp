@@ -100,7 +100,7 @@ void IncomingWeights::take(const std::string& sent_name, const checkpoints::Held
     fail("[weights] '{}' is {}, expected float32, bfloat16 or float16", name, to_string(values.dtype()));
   const int8_t form = target.stacked ? 2 : 1;
   if (forms_[target.parameter] != 0 && forms_[target.parameter] != form)
-    fail("[weights] '{}' came beside another form of {}; send stacked tensors or single ones", name,
+    fail("[weights] '{}' came in addition to another form of {}; send stacked tensors or single ones", name,
          name_of(target.parameter));
   if (target.parameter >= parameters_.size() && values.dtype() != DType::kF32)
     fail("[weights] '{}' is {}, expected float32", name, to_string(values.dtype()));

@@ -16,8 +16,8 @@ namespace temper::exchange {
 
 // Where values are kept until all have come.
 enum class Loading {
-  kStaged,  // beside the old ones, which stay whatever goes wrong: a second copy of the weights
-  kDirect,  // in their place: no copy, but nobody may use the weights before all have come
+  kStaged,  // as a second copy of the weights: the old ones stay whatever goes wrong
+  kDirect,  // in their place: no copy, but no pass may use the weights before all have come
 };
 
 // By class of hardware (device/facts.h): Ascend's engines load in place, and their contract has no memory for
@@ -25,8 +25,8 @@ enum class Loading {
 Loading loading_for(std::string_view hardware);
 
 // New values for all parameters of a store, which come in pieces, in the dtypes of the store and on its
-// device; and for the scales of the model's quantizers of values that pass, which are kept beside the old
-// ones whatever `loading` is: they are small.
+// device; and for the scales of the model's quantizers of activations, which are staged whatever
+// `loading` is: they are small.
 class IncomingWeights {
  public:
   // An Error where the store holds parts of parameters, or some in 8 or 4 bits. The store and `quantizers`
@@ -36,8 +36,8 @@ class IncomingWeights {
 
   // Some elements of a tensor, in their order [elements]; any floating-point dtype, converted as when a
   // folder is loaded; on the CPU or on the store's device. An Error for another shape, for elements that came
-  // before, and for single tensors beside stacked ones. What the table ignores or keeps for files is passed
-  // over; a name that it does not know is counted.
+  // before, and for single tensors in addition to stacked ones. What the table ignores or keeps for files is
+  // passed over; a name that it does not know is counted.
   void take(const std::string& name, const checkpoints::HeldElements& elements, const Tensor& values);
   // An Error that lists what has not come, or not all of it.
   void check_whole() const;

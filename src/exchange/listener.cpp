@@ -16,7 +16,7 @@
 namespace temper::exchange {
 namespace {
 
-constexpr int kBacklog = 1024;         // ranks of one trainer come at once, and others beside them
+constexpr int kBacklog = 1024;         // ranks of one trainer connect at once, as others may
 constexpr double kProbeSeconds = 0.2;  // for a process that listens already
 
 sockaddr_un address_of(const std::string& path) {
@@ -92,7 +92,7 @@ int connect_to(const std::string& path, double deadline_seconds) {
   ::close(socket);
   if (reason == EAGAIN)
     fail_resources("[{}] who listens there took no connection within {:.1f} s", path, deadline_seconds);
-  fail("[{}] nobody takes weights there ({}); start 'temper batch … --weights-from {}' first", path,
+  fail("[{}] no process takes weights there ({}); start 'temper batch … --weights-from {}' first", path,
        std::strerror(reason), path);
 }
 

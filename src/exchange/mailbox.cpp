@@ -26,12 +26,12 @@ constexpr size_t kTurn = size_t{1} << 20;   // and before others have their turn
 // How many bytes came; 0 where there are none yet, or none any more (is_closed).
 size_t Inbox::receive(int socket, char* to, size_t bytes) {
   iovec part{to, bytes};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> beside{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = beside.data();
-  message.msg_controllen = beside.size();
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
   const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
   if (got <= 0) {
@@ -89,17 +89,17 @@ void Outbox::put(const Json& message, int file) {
   bytes_ += text;
 }
 
-// The descriptor lies beside the first byte of its message.
+// The descriptor comes with the first byte of its message.
 void Outbox::write(int socket) {
   while (!is_empty()) {
     iovec part{bytes_.data() + at_, bytes_.size() - at_};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> beside{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     if (file_ >= 0) {
-      message.msg_control = beside.data();
-      message.msg_controllen = beside.size();
+      message.msg_control = control.data();
+      message.msg_controllen = control.size();
       cmsghdr* const header = CMSG_FIRSTHDR(&message);
       header->cmsg_level = SOL_SOCKET;
       header->cmsg_type = SCM_RIGHTS;

@@ -47,7 +47,7 @@ struct Ends {
   void write(const std::string& bytes) {
     ASSERT_EQ(::write(there.get(), bytes.data(), bytes.size()), std::ssize(bytes));
   }
-  // Some bytes with so many descriptors, in one header or in several.
+  // Some bytes with descriptors, in one header or in several.
   void write_with(const std::string& bytes, size_t files, size_t headers = 1) {
     const device::Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     const size_t each = files / headers, space = CMSG_SPACE(each * sizeof(int));

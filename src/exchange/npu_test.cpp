@@ -32,7 +32,7 @@ class Npu : public Exchange {
                                            ReceiverOptions{.deadline_seconds = 20, .loading = loading});
   }
   std::string send(const SendOptions& options) {
-    return beside([&] {
+    return during_passes([&] {
       Sender sender(socket(), table(), options);
       sender.begin(1);
       send_folder(sender, *folder_, table(), options.names);
@@ -68,7 +68,7 @@ TEST_F(Npu, ChunksOfEitherMemoryGiveTheBitsOfTheFolder) {
 TEST_F(Npu, RanksSendThroughTheirOwnChunks) {
   begin_npu("qwen3", DType::kF32);
   const int64_t before = npu_pool().live();
-  EXPECT_EQ(beside([&] {
+  EXPECT_EQ(during_passes([&] {
               for (const int rank : {0, 1}) {
                 Sender sender(socket(), table(),
                               {.chunk_bytes = 4096, .memory = kNpu, .rank = rank, .ranks = 2});
@@ -87,7 +87,7 @@ TEST_F(Npu, AChunkOfASyncThatEndsIsGivenBack) {
   for (const bool receiver_ends : {false, true}) {
     begin_npu("qwen3", DType::kF32);
     std::unique_ptr<Sender> sender;
-    EXPECT_EQ(beside([&] {
+    EXPECT_EQ(during_passes([&] {
                 sender = std::make_unique<Sender>(socket(), table(),
                                                   SendOptions{.chunk_bytes = 4096, .memory = kNpu});
                 sender->begin(1);
@@ -123,7 +123,7 @@ TEST_F(Npu, ExtraMemoryIsAtMostAChunk) {
 // Without UUIDs the machine's number says which device it is, whatever a process counts.
 TEST_F(Npu, AnotherDeviceIsRefused) {
   begin_npu("qwen3", DType::kF32);
-  const std::string error = beside([&] {
+  const std::string error = during_passes([&] {
     Connection connection(connect_to(socket(), 20), "the receiver", 20);
     connection.send(npu_hello("npu 4", table()));
     throw Error(connection.receive().json.at("error").as_string());
@@ -136,7 +136,7 @@ TEST_F(Npu, AnotherDeviceIsRefused) {
   EXPECT_NE(on_cpu.find("which the receiver's cpu cannot read"), std::string::npos) << on_cpu;
 }
 
-// A block of the device's memory that does not come, or not whole, holds nobody up.
+// A block of the device's memory that does not come, or not whole, delays no other.
 TEST_F(Npu, AHungBlockDoesNotDelayOthers) {
   begin_npu("qwen3", DType::kF32);
   const auto begin_without_block = [&] {
@@ -158,7 +158,7 @@ TEST_F(Npu, AHungBlockDoesNotDelayOthers) {
 // A chunk whose bytes changed on the way.
 TEST_F(Npu, ChecksumsAreCompared) {
   begin_npu("qwen3", DType::kF32);
-  const std::string error = beside([&] {
+  const std::string error = during_passes([&] {
     Connection connection(connect_to(socket(), 20), "the receiver", 20);
     const auto ask = [&](Json message, const device::SharedBlock* block = nullptr) {
       connection.send(message);

@@ -16,7 +16,7 @@ struct Taken {
   double seconds = 0;                  // since the sender began
 };
 
-// Between the thread of the passes and the one that takes weights: work that must not run beside a pass, and
+// Between the thread of the passes and the one that takes weights: work that must not run during a pass, and
 // whether there may be a pass.
 class PassGate {
  public:

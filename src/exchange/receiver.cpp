@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cmath>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pinning.h"
@@ -42,9 +41,9 @@ std::string why_late(const Session& session, double deadline_seconds) {
 
 Receiver::Receiver(const std::string& socket, layers::ParameterStore& parameters,
                    const ReceiverOptions& options)
-    : parameters_(parameters),
-      options_(options),
+    : options_(options),
       largest_hello_(kGreeting + kGreetingOfAWeight * std::ssize(parameters.table().specs())),
+      syncs_(parameters, options_, gate_, clock_),
       listener_(socket) {
   if (options.quantizers != nullptr) {
     options.quantizers->set_weights_rounded();
@@ -65,19 +64,6 @@ Receiver::~Receiver() {
   ::close(stop_);
 }
 
-double Receiver::now() const { return seconds_now() - away_; }
-
-Receiver::Away::Away(Receiver& receiver)
-    : receiver_(receiver.is_away_ ? nullptr : &receiver), begin_(seconds_now()) {
-  receiver.is_away_ = true;
-}
-
-Receiver::Away::~Away() {
-  if (receiver_ == nullptr) return;  // within another one
-  receiver_->away_ += seconds_now() - begin_;
-  receiver_->is_away_ = false;
-}
-
 void Receiver::run() {
   leave_signals_to_others();
   leave_core();
@@ -94,9 +80,10 @@ void Receiver::run() {
 
 // For the first that happens; false where the receiver ends. Sessions come behind two other descriptors.
 bool Receiver::wait(std::vector<pollfd>& polled) {
-  const double begin = now();
+  const double begin = clock_.now();
   double until = begin + kLongest;
-  if (sync_) until = std::min(until, sync_->last_message + options_.deadline_seconds);
+  if (const auto& sync = syncs_.pending())
+    until = std::min(until, sync->last_message + options_.deadline_seconds);
   if (accepts_from_ > begin) until = std::min(until, accepts_from_);
   polled = {{stop_, POLLIN, 0}, {accepts_from_ > begin ? -1 : listener_.socket(), POLLIN, 0}};
   for (const auto& session : sessions_) {
@@ -116,10 +103,10 @@ void Receiver::accept_one() {
     if (errno == EMFILE || errno == ENFILE)
       make_room();  // for the next attempt
     else if (errno != EINTR && errno != ECONNABORTED)
-      accepts_from_ = now() + kPause;
+      accepts_from_ = clock_.now() + kPause;
     return;
   }
-  Session& session = *sessions_.emplace_back(std::make_unique<Session>(socket, now()));
+  Session& session = *sessions_.emplace_back(std::make_unique<Session>(socket, clock_.now()));
   try {
     check_same_user(socket, "the sender");
   } catch (const Error& error) {
@@ -133,7 +120,7 @@ bool Receiver::make_room() {
   for (const auto& session : sessions_)
     if (!session->is_sending() && (idle == nullptr || session->since < idle->since)) idle = session.get();
   if (idle == nullptr) {
-    accepts_from_ = now() + kPause;
+    accepts_from_ = clock_.now() + kPause;
     return false;
   }
   const Error error(
@@ -159,46 +146,48 @@ void Receiver::serve(Session& session) {
 void Receiver::read(Session& session) {
   std::optional<Json> reply;
   if (session.begin) {
-    const Away away(*this);
-    reply = begin_on_device(session);
+    const PausedClock::Pause pause(clock_);
+    reply = syncs_.begin_on_device(session);
   } else {
     const bool had_none = session.in.is_empty();
     std::optional<Message> message =
         session.in.read(session.socket.get(), session.greeted ? kLargestMessage : largest_hello_);
     if (session.in.is_closed()) {
-      if (sync_ && session.sync == sync_)
+      if (session.sync && session.sync == syncs_.pending())
         fail_resources("[weights] the sender closed the connection or died before it had finished");
       session.ends = true;
     }
-    if (message || had_none != session.in.is_empty()) session.since = now();
-    if (sync_ && session.sync == sync_) sync_->last_message = std::max(sync_->last_message, session.since);
-    const Away away(*this);
-    if (message) reply = answer(session, std::move(*message));
+    if (message || had_none != session.in.is_empty()) session.since = clock_.now();
+    if (session.sync && session.sync == syncs_.pending())
+      session.sync->last_message = std::max(session.sync->last_message, session.since);
+    const PausedClock::Pause pause(clock_);
+    if (message) reply = syncs_.answer(session, std::move(*message));
   }
   if (!reply) return;
   session.out.put(*reply);
-  session.since = now();
+  session.since = clock_.now();
 }
 
 void Receiver::flush(Session& session) const {
   if (session.out.is_empty()) return;
   session.out.write(session.socket.get());
-  if (session.out.is_empty()) session.since = now();
+  if (session.out.is_empty()) session.since = clock_.now();
 }
 
 // Whoever is late: senders, and ranks that are awaited in vain, which take their sync with them.
 void Receiver::expire() {
-  const double late = now() - options_.deadline_seconds;
-  const std::shared_ptr<Sync> pending = sync_ && sync_->last_message <= late ? sync_ : nullptr;
+  const double late = clock_.now() - options_.deadline_seconds;
+  std::shared_ptr<Sync> pending = syncs_.pending();
+  if (pending && pending->last_message > late) pending.reset();
   for (const auto& session : sessions_) {
     if (session->since > late && (!pending || session->sync != pending)) continue;
     refuse(*session, Error(why_late(*session, options_.deadline_seconds), ErrorKind::kResources));
   }
-  if (!pending || sync_ != pending) return;
+  if (!pending || syncs_.pending() != pending) return;
   const std::string why =
       fmt::format("[weights] version {}: {} of {} ranks sent their part, no other within {:.1f} s",
                   pending->version, pending->finished, pending->ranks, options_.deadline_seconds);
-  abandon(why);
+  syncs_.abandon(why);
   log_warning(fmt::format("{}; {}", why, gate_.what_stays()));
 }
 
@@ -208,14 +197,14 @@ void Receiver::refuse(Session& session, const std::exception& error, bool warns)
   const auto* known = dynamic_cast<const Error*>(&error);
   const ErrorKind kind = known != nullptr ? known->kind() : ErrorKind::kResources;
   const std::shared_ptr<Sync> sync = std::exchange(session.sync, {});
-  const bool pending = sync && sync == sync_;
-  if (pending) abandon(error.what());
+  const bool pending = sync && sync == syncs_.pending();
+  if (pending) syncs_.abandon(error.what());
   if (warns || pending)
     log_warning(fmt::format("{}{}; {}", error.what(),
                             pending ? fmt::format(" (version {})", sync->version) : "", gate_.what_stays()));
   session.ends = true;
   session.begin.reset();
-  session.since = now();
+  session.since = clock_.now();
   try {
     session.out.put(Json::Object{{"error", error.what()}, {"kind", static_cast<int>(kind)}});
     session.out.write(session.socket.get());
@@ -231,12 +220,12 @@ void Receiver::remove_ended() {
   };
   try {
     if (std::any_of(sessions_.begin(), sessions_.end(), has_block))
-      between_passes([&] {
+      syncs_.between_passes([&] {
         for (const auto& session : sessions_)
           if (has_block(session)) session->chunk.reset();
       });
   } catch (const Error&) {
-    // There are no more passes beside which this would be.
+    // There are no more passes that this would disturb.
   }
   std::erase_if(sessions_, is_over);
 }

@@ -20,7 +20,7 @@ class Refusals : public Exchange {
   void expect_refused(const Cases& cases) {
     for (const auto& [what, part] : cases) {
       begin();
-      const std::string error = beside([&] {
+      const std::string error = during_passes([&] {
         RawSender sender(socket(), table());
         what(sender);
       });
@@ -95,7 +95,7 @@ TEST_F(Refusals, NumbersAndNamesHaveTheirBounds) {
 TEST_F(Exchange, ATensorOfWhichAPartCameIsNamed) {
   begin();
   const auto loaded = models::load_model(path(), {});
-  const std::string error = beside([&] {
+  const std::string error = during_passes([&] {
     Sender sender(socket(), table(), {});
     sender.begin(1);
     for (const WeightSpec& spec : table().specs()) {
@@ -114,7 +114,7 @@ TEST_F(Exchange, PartsOfATensorThatDidNotComeAreNamed) {
   begin("qwen3_moe");
   const auto loaded = models::load_model(path(), {});
   std::string left_out, cut;
-  const std::string error = beside([&] {
+  const std::string error = during_passes([&] {
     Sender sender(socket(), table(), {.names = Names::kCheckpoint});
     sender.begin(1);
     for (const WeightSpec& spec : table().specs()) {
@@ -148,7 +148,7 @@ TEST_F(Exchange, ASenderThatDiesAfterAnyChunkLeavesTheOldWeights) {
       begin(type);
       int64_t pieces = 0;
       for (bool more = true; more; ++pieces) {
-        EXPECT_EQ(beside([&] { more = send_pieces(pieces, names); }), "");
+        EXPECT_EQ(during_passes([&] { more = send_pieces(pieces, names); }), "");
         EXPECT_TRUE(taken_.empty());
         EXPECT_EQ(differences(old_, hashes_of(store())), std::vector<std::string>())
             << type << ", " << pieces;
@@ -165,7 +165,7 @@ TEST_F(Exchange, ElementsThatComeTwiceAreRefused) {
   };
   for (const auto& [first, second] : {std::pair{std::pair{0, 32}, std::pair{31, 1}}, {{8, 24}, {0, 9}}}) {
     begin();
-    const std::string error = beside([&] {
+    const std::string error = during_passes([&] {
       RawSender sender(socket(), table());
       sender.begin();
       for (const auto& [at, count] : {first, second})
@@ -181,7 +181,7 @@ TEST_F(Exchange, MemoryThatIsNotSealedIsRefused) {
   begin();
   const int opened = ::memfd_create("not sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(::ftruncate(opened, 4096), 0);
-  const std::string error = beside([&] {
+  const std::string error = during_passes([&] {
     RawSender sender(socket(), table());
     sender.ask(sender.begin_message(), opened);
   });
@@ -192,7 +192,7 @@ TEST_F(Exchange, MemoryThatIsNotSealedIsRefused) {
   const int file = ::open((files_ / "file").c_str(), O_RDONLY | O_CLOEXEC);
   taken_.clear();
   begin();
-  const std::string of_a_file = beside([&] {
+  const std::string of_a_file = during_passes([&] {
     RawSender sender(socket(), table());
     sender.ask(sender.begin_message(), file);
   });
@@ -208,7 +208,7 @@ TEST_F(Exchange, RanksOfASyncSendTheSameKindOfThing) {
            {"adapter", Json::Object{{"name", "math"}},
             "rank 1 sends 'math', ranks before it sent '' (an adapter's name, or the model)"}}) {
     begin();
-    const std::string error = beside([&, &key = key, &value = value] {
+    const std::string error = during_passes([&, &key = key, &value = value] {
       RawSender first(socket(), table(), 0, 2), second(socket(), table(), 1, 2);
       first.begin();
       Json begin = second.begin_message();
@@ -233,7 +233,7 @@ TEST_F(Exchange, HelloComesFirstAndChunksHaveRoom) {
 TEST_F(Exchange, ALostOrHungSenderLeavesTheOldWeights) {
   for (const bool hangs : {false, true}) {
     begin("qwen3", DType::kF32, 0.3);
-    const std::string error = beside([&] {
+    const std::string error = during_passes([&] {
       auto sender = std::make_unique<Sender>(socket(), table(), SendOptions{.chunk_bytes = 4096});
       sender->begin(1);
       send_folder(*sender, *folder_, table(), Names::kPacked);
@@ -268,16 +268,16 @@ TEST_F(Exchange, AReceiverThatTakesNothingOrEndsIsAnErrorOfTheSender) {
   const double before = seconds_now();
   receiver_.reset();
   EXPECT_LT(seconds_now() - before, 10);
-  expect_has(failure_of([&] { send(1); }), "nobody takes weights there");
+  expect_has(failure_of([&] { send(1); }), "no process takes weights there");
 }
 
 TEST_F(Exchange, AnotherModelProtocolOrMachineIsRefused) {
   begin();
   const auto other = tiny_model({.type = "llama"});
-  expect_old(beside([&] { Sender(socket(), other->decoder.parameters().table()); }),
+  expect_old(during_passes([&] { Sender(socket(), other->decoder.parameters().table()); }),
              "the sender's model has other names, shapes or dtypes");
   const auto greet = [&](const char* key, Json value) {
-    return beside([&] {
+    return during_passes([&] {
       Connection connection(connect_to(socket(), 20), "the receiver", 20);
       Json hello = hello_message(table());
       hello.set(key, std::move(value));
@@ -309,7 +309,7 @@ TEST_F(Exchange, OnlyOneListensAndOnlyAtASocket) {
   expect_has(failure_of([&] { Receiver(socket(), part); }), "this process holds a part of the model");
 }
 
-// A socket at `path` that nobody takes connections from; `queue` of them wait.
+// A socket at `path` that accepts no connection; `queue` of them wait.
 device::Descriptor deaf_socket(const std::string& path, int queue) {
   device::Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};

@@ -45,7 +45,7 @@ class RoundedExchange : public testing::Test {
   Quantizers& quantizers() { return model_->decoder.quantizers(); }
   const Quantizers& others() const { return sent_->decoder.quantizers(); }
 
-  std::string beside(const std::function<void()>& send) {
+  std::string during_passes(const std::function<void()>& send) {
     auto done = std::async(std::launch::async, [&] { return failure_of(send); });
     const auto ended = [&] {
       return done.wait_for(std::chrono::milliseconds(0)) == std::future_status::ready;
@@ -59,7 +59,7 @@ class RoundedExchange : public testing::Test {
   }
   // Chunks of 4 KiB; `change` sends scales in its own way.
   std::string send(const Change& change = add) {
-    return beside([&] {
+    return during_passes([&] {
       Sender sender(socket(), sent_->decoder.parameters().table(),
                     {.chunk_bytes = 4096, .quantizers = &sent_->decoder.quantizers()});
       sender.begin(1);
@@ -70,7 +70,7 @@ class RoundedExchange : public testing::Test {
   }
   std::string greet(const QuantizeOptions& options) {
     const auto model = tiny_model({.quantize = options});
-    return beside([&] {
+    return during_passes([&] {
       Sender(socket(), model->decoder.parameters().table(), {.quantizers = &model->decoder.quantizers()});
     });
   }
@@ -119,7 +119,7 @@ TEST_F(RoundedExchange, ScalesAreAmongTheHashes) {
   for (const quantizers::NamedScales& each : scales_of(&others()))
     expected.emplace(each.name, hash_of(each.values));
   EXPECT_GT(expected.size(), parameters + 12);
-  EXPECT_EQ(beside([&] {
+  EXPECT_EQ(during_passes([&] {
               received =
                   Sender(socket(), sent_->decoder.parameters().table(), {.quantizers = &others()}).hashes();
             }),

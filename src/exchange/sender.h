@@ -38,8 +38,8 @@ struct SendResult {
 // An Error of any call ends the sync; what that means for the receiver is its choice (exchange::Loading).
 class Sender {
  public:
-  // Connects and compares protocol, machine and model. An Error says what does not fit, or that nobody
-  // listens.
+  // Connects and compares protocol, machine and model. An Error says what does not fit, or that no
+  // receiver listens.
   Sender(const std::string& socket, const WeightTable& table, const SendOptions& options = {});
 
   // `version` is how answers will name these weights. All ranks give the same. Of an adapter its note, where

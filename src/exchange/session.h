@@ -9,7 +9,7 @@
 #include "exchange/mailbox.h"
 #include "layers/adapter.h"
 
-// What a receiver knows of a sync and of its connections. Times are of Receiver::now().
+// What a receiver knows of a sync and of its connections. Times are of the receiver's PausedClock.
 namespace temper::exchange {
 
 // One sync, which may take a connection of each rank.

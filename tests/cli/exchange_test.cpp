@@ -216,7 +216,7 @@ TEST_F(TrainerSends, ARunMayTrainOnWithoutItsReceiver) {
 }
 
 TEST_F(TrainerSends, WhatCannotBeSentIsRefusedBeforeTraining) {
-  expect_refused(sending("none"), 2, "nobody takes weights there");
+  expect_refused(sending("none"), 2, "no process takes weights there");
   EXPECT_FALSE(exists(folder() + "/none/checkpoints"));
   expect_refused(sending("none", "--exchange.memory device"), 2, "[exchange.memory] is device");
   expect_refused("train " + yaml() + " --output " + folder() + "/none --exchange.check_sync true", 2,

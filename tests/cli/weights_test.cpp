@@ -93,7 +93,7 @@ TEST_F(Weights, AnswersChangeWithTheWeightsThatCome) {
 }
 
 TEST_F(Weights, WhatCannotBeSentIsRefused) {
-  expect_refused(send("model"), 2, "nobody takes weights there");
+  expect_refused(send("model"), 2, "no process takes weights there");
   expect_refused(send("model", "--names all"), 2, "expected checkpoint or packed");
   expect_refused(send("model", "--as-version 0"), 2, "[--as-version] 0 is out of range");
   expect_refused(send("model", "--chunk-mib 0"), 2, "[--chunk-mib] 0 is out of range");

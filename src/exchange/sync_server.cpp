@@ -1,4 +1,5 @@
-// What a receiver answers to each message (docs/weight_exchange.md).
+#include "exchange/sync_server.h"
+
 #include <utility>
 
 #include "base/clock.h"
@@ -7,7 +8,6 @@
 #include "base/process.h"
 #include "device/transfer.h"
 #include "exchange/fingerprint.h"
-#include "exchange/receiver.h"
 #include "exchange/sender.h"
 
 namespace temper::exchange {
@@ -42,9 +42,29 @@ Tensor tensor_of(const Json& piece, const IncomingChunk& chunk, int64_t bytes) {
   return chunk.elements(at, count, *dtype);
 }
 
+// An update's pieces, of the session's chunk.
+void take_pieces(IncomingWeights& weights, const Session& session, const Json& message) {
+  const int64_t bytes = number_in(message, "bytes", 1, session.chunk->bytes());
+  const std::string found = session.chunk->checksum(bytes);
+  if (const std::string& hash = message.at("hash").as_string(); found != hash)
+    fail("[weights] a chunk of {} bytes has the hash {}, expected {}: its bytes changed on the way", bytes,
+         found, hash);
+  for (const Json& piece : message.at("pieces").as_array()) {
+    const Tensor values = tensor_of(piece, *session.chunk, bytes);
+    const std::string& name = piece.at("name").as_string();
+    checkpoints::HeldElements elements;
+    try {
+      elements = checkpoints::parse_elements(piece.at("elements").as_string(), values.numel());
+    } catch (const Error& error) {
+      fail("[weights] '{}': {}", name, error.what());
+    }
+    weights.take(name, elements, values);
+  }
+}
+
 }  // namespace
 
-std::optional<Json> Receiver::answer(Session& session, Message message) {
+std::optional<Json> SyncServer::answer(Session& session, Message message) {
   const std::string& type = message.json.at("type").as_string();
   if (type == "hello") return hello(session, message.json);
   if (!session.greeted) fail("[weights] '{}' came before hello", type);
@@ -66,13 +86,12 @@ std::optional<Json> Receiver::answer(Session& session, Message message) {
   return type == "update" ? update(session, message.json) : finish(session);
 }
 
-// Waiting for passes does not count against deadlines.
-void Receiver::between_passes(const std::function<void()>& work) {
-  const Away away(*this);
+void SyncServer::between_passes(const std::function<void()>& work) {
+  const PausedClock::Pause pause(clock_);
   gate_.between_passes(work);
 }
 
-Json Receiver::hello(Session& session, const Json& message) const {
+Json SyncServer::hello(Session& session, const Json& message) const {
   if (session.greeted) fail("[weights] a second hello came");
   if (const int64_t protocol = message.at("protocol").as_int(); protocol != kProtocol)
     fail("[weights] the sender speaks protocol {}, the receiver {}; use the same program on both sides",
@@ -107,14 +126,14 @@ Json Receiver::hello(Session& session, const Json& message) const {
                       {"loading", options_.loading == Loading::kDirect ? "direct" : "staged"}};
 }
 
-Json Receiver::begin_on_device(Session& session) {
+Json SyncServer::begin_on_device(Session& session) {
   const Json message = *std::exchange(session.begin, {});
   const device::SharedBlock block = device::receive_block(session.socket.get(), kBlockSeconds);
   between_passes([&] { session.chunk = std::make_unique<IncomingChunk>(session.memory, block); });
   return begin(session, message);
 }
 
-Json Receiver::begin(Session& session, const Json& message) {
+Json SyncServer::begin(Session& session, const Json& message) {
   if (session.sync) fail("[weights] a second begin came before finish");
   const int64_t version = number_in(message, "version", 0, INT64_MAX);
   const int ranks = static_cast<int>(number_in(message, "ranks", 1, 1 << 20)),
@@ -132,13 +151,13 @@ Json Receiver::begin(Session& session, const Json& message) {
     fail("[weights] rank {} sends '{}', ranks before it sent '{}' (an adapter's name, or the model)", rank,
          name, sync_->name.value_or(""));
   sync_->begun.insert(rank);
-  sync_->last_message = now();
+  sync_->last_message = clock_.now();
   session.sync = sync_;
   return Json::Object{};
 }
 
 // In place of one that waits for ranks.
-void Receiver::begin_sync(const Json& message, int64_t version, int ranks) {
+void SyncServer::begin_sync(const Json& message, int64_t version, int ranks) {
   auto sync = std::make_shared<Sync>();
   const Names names = names_in(message);
   sync->version = version;
@@ -177,8 +196,7 @@ void Receiver::begin_sync(const Json& message, int64_t version, int ranks) {
   sync_ = std::move(sync);
 }
 
-// The sync that is under way ends here. Ranks that have begun it hear so with their next message.
-void Receiver::abandon(const std::string& why) {
+void SyncServer::abandon(const std::string& why) {
   Sync& sync = *sync_;
   sync.ended = fmt::format("[weights] version {} ended before all of it had come: {}", sync.version, why);
   gate_.abandon_sync(sync.direct && sync.weights->has_overwritten() ? why : "");
@@ -188,40 +206,21 @@ void Receiver::abandon(const std::string& why) {
 }
 
 // A device's work is the passes', whose stream it shares; so is memory that passes read.
-bool Receiver::needs_turn(const Sync& sync) const {
+bool SyncServer::needs_turn(const Sync& sync) const {
   return sync.direct || parameters_.device().type != DeviceType::kCpu;
 }
 
-Json Receiver::update(Session& session, const Json& message) {
+Json SyncServer::update(Session& session, const Json& message) {
   const auto take = [&] {
-    take_pieces(session, message);
+    take_pieces(*sync_->weights, session, message);
     synchronize(parameters_.device());  // the sender fills the chunk again
   };
   needs_turn(*sync_) ? between_passes(take) : take();
-  sync_->last_message = now();
+  sync_->last_message = clock_.now();
   return Json::Object{};
 }
 
-void Receiver::take_pieces(const Session& session, const Json& message) {
-  const int64_t bytes = number_in(message, "bytes", 1, session.chunk->bytes());
-  const std::string found = session.chunk->checksum(bytes);
-  if (const std::string& hash = message.at("hash").as_string(); found != hash)
-    fail("[weights] a chunk of {} bytes has the hash {}, expected {}: its bytes changed on the way", bytes,
-         found, hash);
-  for (const Json& piece : message.at("pieces").as_array()) {
-    const Tensor values = tensor_of(piece, *session.chunk, bytes);
-    const std::string& name = piece.at("name").as_string();
-    checkpoints::HeldElements elements;
-    try {
-      elements = checkpoints::parse_elements(piece.at("elements").as_string(), values.numel());
-    } catch (const Error& error) {
-      fail("[weights] '{}': {}", name, error.what());
-    }
-    sync_->weights->take(name, elements, values);
-  }
-}
-
-Json Receiver::finish(Session& session) {
+Json SyncServer::finish(Session& session) {
   const auto& unknown = sync_->weights->unknown();
   Json::Array names;
   for (const std::string& name : unknown)
@@ -238,7 +237,7 @@ Json Receiver::finish(Session& session) {
   } else {
     if (session.memory.type != DeviceType::kCpu) between_passes([&] { session.chunk.reset(); });
     ++sync_->finished;
-    sync_->last_message = now();
+    sync_->last_message = clock_.now();
   }
   session.sync.reset();
   reply.emplace_back("published", last);
@@ -246,7 +245,7 @@ Json Receiver::finish(Session& session) {
 }
 
 // On the thread of the passes: nothing in it can fail.
-void Receiver::publish() {
+void SyncServer::publish() {
   Sync& sync = *sync_;
   if (!sync.name) {
     sync.weights->publish();
@@ -262,7 +261,7 @@ void Receiver::publish() {
                      sync.direct);
 }
 
-Json Receiver::hashes(const Json& message) {
+Json SyncServer::hashes(const Json& message) {
   Json::Object all;
   const auto hash = [&] {
     const layers::ParameterStore* parameters = &parameters_;

@@ -11,7 +11,7 @@ namespace temper::training {
 static_assert(data::kIgnore == ops::CrossEntropy::kIgnore,
               "data and loss must agree on positions without a target");
 
-CausalModel::CausalModel(layers::Decoder& decoder, const CausalModelOptions& options,
+CausalModel::CausalModel(layers::Decoder& decoder, const TrainerOptions& options,
                          std::shared_ptr<const Objective> objective, collectives::Group& ranks)
     : decoder_(decoder), options_(options), objective_(std::move(objective)), ranks_(ranks) {}
 

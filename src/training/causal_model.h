@@ -4,25 +4,16 @@
 #include "layers/decoder.h"
 #include "training/model.h"
 #include "training/objectives/objective.h"
-#include "training/passes/checkpointing.h"
-#include "training/passes/router_options.h"
+#include "training/passes/trainer_options.h"
 
 namespace temper::training {
-
-struct CausalModelOptions {
-  int64_t micro_batch_tokens = 0;  // of evaluations; 0: no limit
-  Checkpointing checkpointing = Checkpointing::kNone;
-  double z_loss = 0;       // factor of the square of log Σ exp(logits); ops/cross_entropy
-  size_t num_sources = 1;  // above 1: losses are reported for each source of the data, too
-  RouterOptions routers = {};
-};
 
 // A causal language model. Its loss is the mean of -log p over the target tokens of the update, or what an
 // objective says, and what the routers of its mixtures add to it.
 class CausalModel : public Model {
  public:
   // `objective`: null for the next token. `ranks` train replicas of one model together.
-  CausalModel(layers::Decoder& decoder, const CausalModelOptions& options,
+  CausalModel(layers::Decoder& decoder, const TrainerOptions& options,
               std::shared_ptr<const Objective> objective, collectives::Group& ranks);
 
   layers::ParameterStore& parameters() override { return decoder_.parameters(); }
@@ -47,7 +38,7 @@ class CausalModel : public Model {
   void move_biases(const StepData& data);
 
   layers::Decoder& decoder_;
-  CausalModelOptions options_;
+  TrainerOptions options_;
   std::shared_ptr<const Objective> objective_;  // null: the next token
   collectives::Group& ranks_;
   std::unique_ptr<StepLoss> step_loss_;  // the objective's, of the step that is computed

@@ -3,18 +3,6 @@
 #include "base/trace.h"
 
 namespace temper::training {
-namespace {
-
-std::unique_ptr<Model> causal_model(layers::Decoder& decoder, const TrainerOptions& options,
-                                    std::shared_ptr<const Objective> objective, collectives::Group& ranks) {
-  return std::make_unique<CausalModel>(
-      decoder,
-      CausalModelOptions{options.micro_batch_tokens, options.checkpointing, options.z_loss,
-                         options.num_sources, options.routers},
-      std::move(objective), ranks);
-}
-
-}  // namespace
 
 Trainer::Trainer(std::unique_ptr<Model> model, optimizers::AdamW& optimizer, const TrainerOptions& options,
                  collectives::Group& ranks)
@@ -27,7 +15,8 @@ Trainer::Trainer(std::unique_ptr<Model> model, optimizers::AdamW& optimizer, con
 
 Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options,
                  std::shared_ptr<const Objective> objective, collectives::Group& ranks)
-    : Trainer(causal_model(model, options, std::move(objective), ranks), optimizer, options, ranks) {}
+    : Trainer(std::make_unique<CausalModel>(model, options, std::move(objective), ranks), optimizer, options,
+              ranks) {}
 
 // All that a device does in one step. What it depends on stands in `data` and on the device.
 void Trainer::compute(StepData& data) {

@@ -9,17 +9,6 @@
 
 namespace temper::training {
 
-struct TrainerOptions {
-  double max_grad_norm = 1;        // 0: no clipping
-  int64_t micro_batch_tokens = 0;  // at most so many tokens in one pass (at least one row); 0: all at once
-  Checkpointing checkpointing = Checkpointing::kNone;
-  double z_loss = 0;  // factor of the square of log Σ exp(logits); ops/cross_entropy
-  CudaGraph cuda_graph = CudaGraph::kAuto;
-  size_t num_sources = 1;  // above 1: losses are reported for each source of the data, too
-  RouterOptions routers = {};
-  bool keep_states = false;  // of recurrent ops, for backward (TapeOptions)
-};
-
 // One optimizer update of a whole model at a time, over rows cut into micro-batches. The loss does not depend
 // on the cut.
 class Trainer {

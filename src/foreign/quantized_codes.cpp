@@ -145,6 +145,13 @@ std::optional<std::string> misfit_of(const ModelFolder& folder, const std::strin
                      fmt::join(dtypes, " or "), fmt::join(expected, " or "));
 }
 
+bool MatrixCheck::operator()(std::string_view ending, std::span<const std::string_view> dtypes,
+                             const std::vector<Shape>& shapes) {
+  if (auto misfit = misfit_of(folder_, matrix_.part(ending), dtypes, shapes))
+    found.push_back(std::move(*misfit));
+  return found.empty();
+}
+
 std::vector<std::string> parts_with(const ModelFolder& folder, const QuantizedMatrix& matrix,
                                     std::span<const std::string_view> endings) {
   std::vector<std::string> parts;

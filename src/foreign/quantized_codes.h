@@ -42,6 +42,20 @@ Tensor decoded_rows(const CodedMatrix& matrix, int64_t columns, int64_t first, i
 std::optional<std::string> misfit_of(const ModelFolder& folder, const std::string& name,
                                      std::span<const std::string_view> dtypes, std::span<const Shape> shapes);
 
+// The same for tensors of one matrix, one after the other: sentences of all that do not fit.
+class MatrixCheck {
+ public:
+  MatrixCheck(const ModelFolder& folder, const QuantizedMatrix& matrix) : folder_(folder), matrix_(matrix) {}
+  // Whether the tensor with this ending fits, and all before it.
+  bool operator()(std::string_view ending, std::span<const std::string_view> dtypes,
+                  const std::vector<Shape>& shapes);
+  std::vector<std::string> found;
+
+ private:
+  const ModelFolder& folder_;
+  const QuantizedMatrix& matrix_;
+};
+
 // Those of the endings whose tensors the folder has, as names.
 std::vector<std::string> parts_with(const ModelFolder& folder, const QuantizedMatrix& matrix,
                                     std::span<const std::string_view> endings);

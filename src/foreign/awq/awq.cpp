@@ -2,7 +2,7 @@
 #include <cctype>
 
 #include "base/error.h"
-#include "foreign/words/words_writer.h"
+#include "foreign/words/worded_form.h"
 
 // Folders of AWQ (Lin et al., "AWQ: Activation-aware Weight Quantization for LLM Compression and
 // Acceleration", 2023), version "gemm", as AutoAWQ writes them. Of the matrix X.weight [rows, columns] there
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kBits[] = {4};
 
-class AwqForm : public QuantizedForm {
+class AwqForm : public WordedForm {
  public:
   AwqForm(const Json& config, const std::string& where) {
     bits_of_config(config, kBits, where);
@@ -41,42 +41,21 @@ class AwqForm : public QuantizedForm {
       return {fmt::format("'{}' is [{}, {}], expected rows in eights and columns in groups of {}",
                           matrix.name, matrix.rows, matrix.columns, group)};
     const int64_t groups = matrix.columns / group;
-    std::vector<std::string> found;
-    const auto check = [&](std::string_view ending, std::span<const std::string_view> dtypes,
-                           const Shape& shape) {
-      if (auto misfit = misfit_of(folder, matrix.part(ending), dtypes, {&shape, 1}))
-        found.push_back(std::move(*misfit));
-    };
-    check(kCodes, kWords, {matrix.columns, matrix.rows / 8});
-    check(kZeros, kWords, {groups, matrix.rows / 8});
-    check(kScales, kFloats, {groups, matrix.rows});
-    return found;
-  }
-
-  Tensor rows(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
-              int64_t count) const override {
-    const WordedMatrix held = held_in(folder, matrix);
-    Tensor read = decoded_rows(held, matrix.columns, first, count);
-    folder.release(matrix.part(kCodes), held.codes);
-    return read;
-  }
-
-  WritesMatrix writer(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
-    return words_writer(matrix, words_form_of(held_in(folder, matrix), matrix.rows));
+    MatrixCheck check(folder, matrix);
+    check(kCodes, kWords, {{matrix.columns, matrix.rows / 8}});
+    check(kZeros, kWords, {{groups, matrix.rows / 8}});
+    check(kScales, kFloats, {{groups, matrix.rows}});
+    return check.found;
   }
 
  private:
-  WordedMatrix held_in(const ModelFolder& folder, const QuantizedMatrix& matrix) const {
-    WordedMatrix held{folder.tensor(matrix.part(kCodes)), folder.tensor(matrix.part(kZeros)),
-                      folder.tensor(matrix.part(kScales))};
+  WordedMatrix held_in(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    WordedMatrix held = held_tensors(folder, matrix, group_);
     held.codes_in = held.zeros_in = WordsIn::kAwqAcross;
-    held.group = group_ > 0 ? group_ : matrix.columns;
     return held;
   }
 
-  static constexpr std::string_view kCodes = ".qweight", kZeros = ".qzeros", kScales = ".scales";
   static constexpr std::string_view kEndings[] = {kCodes, kZeros, kScales};
-  static constexpr std::string_view kFloats[] = {"F16", "BF16", "F32"}, kWords[] = {"I32"};
 
   int64_t group_ = 0;  // columns of a group; 0: all
 };

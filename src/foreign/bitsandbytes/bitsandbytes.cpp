@@ -195,17 +195,13 @@ class BitsandbytesForm : public QuantizedForm {
 
   static std::vector<std::string> misfits_in_4_bits(const ModelFolder& folder,
                                                     const QuantizedMatrix& matrix) {
-    std::vector<std::string> found;
-    const auto check = [&](std::string_view ending, std::span<const std::string_view> dtypes,
-                           const Shape& shape) {
-      if (auto misfit = misfit_of(folder, matrix.part(ending), dtypes, {&shape, 1}))
-        found.push_back(std::move(*misfit));
-    };
+    MatrixCheck check(folder, matrix);
+    std::vector<std::string>& found = check.found;
     const bool nested = is_nested(folder, matrix);
     const int64_t bytes = (matrix.rows * matrix.columns + 1) / 2;
     check_codes(folder, matrix, bytes, found);
-    check(kNumbers, kF32, {16});
-    if (nested) check(kScaleNumbers, kF32, {256});
+    check(kNumbers, kF32, {{16}});
+    if (nested) check(kScaleNumbers, kF32, {{256}});
     State state;
     try {
       state = state_of(folder, matrix);
@@ -217,8 +213,8 @@ class BitsandbytesForm : public QuantizedForm {
       found.push_back(fmt::format("'{}' is of a matrix [{}, {}], expected [{}, {}]", matrix.name, state.rows,
                                   state.columns, matrix.rows, matrix.columns));
     const int64_t blocks = parts_of(matrix.rows * matrix.columns, state.block);
-    check(kScales, nested ? kU8 : kF32, {blocks});
-    if (nested) check(kScalesOfScales, kF32, {parts_of(blocks, state.nested_block)});
+    check(kScales, nested ? kU8 : kF32, {{blocks}});
+    if (nested) check(kScalesOfScales, kF32, {{parts_of(blocks, state.nested_block)}});
     return found;
   }
 

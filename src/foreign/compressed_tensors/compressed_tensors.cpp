@@ -70,13 +70,8 @@ class CompressedForm : public QuantizedForm {
 
   std::vector<std::string> misfits(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
     if (in_compressed_blocks(folder, matrix)) return misfits_of_compressed_blocks(folder, matrix);
-    std::vector<std::string> found;
-    const auto check = [&](std::string_view ending, std::span<const std::string_view> dtypes,
-                           const std::vector<Shape>& shapes) {
-      if (auto misfit = misfit_of(folder, matrix.part(ending), dtypes, shapes))
-        found.push_back(std::move(*misfit));
-      return found.empty();
-    };
+    MatrixCheck check(folder, matrix);
+    std::vector<std::string>& found = check.found;
     const bool packed = is_packed(folder, matrix);
     if (packed)
       check(kPacked, kWords,

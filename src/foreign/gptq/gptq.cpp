@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "foreign/words/words_writer.h"
+#include "foreign/words/worded_form.h"
 
 // Folders of GPTQ (Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
 // Transformers", 2022), as AutoGPTQ and GPTQModel write them. Of the matrix X.weight [rows, columns] there
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kBits[] = {2, 3, 4, 8};
 
-class GptqForm : public QuantizedForm {
+class GptqForm : public WordedForm {
  public:
   GptqForm(const Json& config, const std::string& where) {
     group_ = group_of_config(config, where);
@@ -51,13 +51,8 @@ class GptqForm : public QuantizedForm {
   }
 
   std::vector<std::string> misfits(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
-    std::vector<std::string> found;
-    const auto check = [&](std::string_view ending, std::span<const std::string_view> dtypes,
-                           const std::vector<Shape>& shapes) {
-      if (auto misfit = misfit_of(folder, matrix.part(ending), dtypes, shapes))
-        found.push_back(std::move(*misfit));
-      return found.empty();
-    };
+    MatrixCheck check(folder, matrix);
+    std::vector<std::string>& found = check.found;
     std::vector<Shape> shapes;
     for (const int bits : bits_)
       if (matrix.columns * bits % 32 == 0 && matrix.rows * bits % 32 == 0)
@@ -74,14 +69,6 @@ class GptqForm : public QuantizedForm {
     return found;
   }
 
-  Tensor rows(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
-              int64_t count) const override {
-    const WordedMatrix held = held_in(folder, matrix);
-    Tensor read = decoded_rows(held, matrix.columns, first, count);
-    folder.release(matrix.part(kCodes), held.codes);
-    return read;
-  }
-
   // Of columns whose groups are neighbours.
   WritesMatrix writer(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
     const WordedMatrix held = held_in(folder, matrix);
@@ -90,25 +77,21 @@ class GptqForm : public QuantizedForm {
       for (size_t c = 0; c < groups.size(); ++c)
         if (groups[c] != static_cast<int64_t>(c) / held.group) return nullptr;
     }
-    return words_writer(matrix, words_form_of(held, matrix.rows));
+    return WordedForm::writer(folder, matrix);
   }
 
  private:
-  WordedMatrix held_in(const ModelFolder& folder, const QuantizedMatrix& matrix) const {
-    WordedMatrix held{folder.tensor(matrix.part(kCodes)), folder.tensor(matrix.part(kZeros)),
-                      folder.tensor(matrix.part(kScales))};
+  WordedMatrix held_in(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    WordedMatrix held = held_tensors(folder, matrix, group_);
     held.bits = bits_of(folder, matrix);
     held.zeros_less_one = zeros_less_one_;
-    held.group = group_ > 0 ? group_ : matrix.columns;
     if (const std::string groups = matrix.part(kGroups); folder.find(groups) != nullptr)
       held.groups = folder.tensor(groups);
     return held;
   }
 
-  static constexpr std::string_view kCodes = ".qweight", kZeros = ".qzeros", kScales = ".scales",
-                                    kGroups = ".g_idx";
+  static constexpr std::string_view kGroups = ".g_idx";
   static constexpr std::string_view kEndings[] = {kCodes, kZeros, kScales, kGroups};
-  static constexpr std::string_view kFloats[] = {"F16", "BF16", "F32"}, kWords[] = {"I32"};
 
   int64_t groups_of(const QuantizedMatrix& matrix) const {
     return group_ == 0 ? 1 : (matrix.columns + group_ - 1) / group_;

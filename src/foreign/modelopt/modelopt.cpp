@@ -89,17 +89,13 @@ class ModeloptForm : public QuantizedForm {
     if (choice.algorithm == nullptr)
       return {fmt::format("'{}' has codes, but quantized_layers does not name it", matrix.name)};
     const ModeloptAlgorithm& how = *choice.algorithm;
-    std::vector<std::string> found;
+    MatrixCheck check(folder, matrix);
+    std::vector<std::string>& found = check.found;
     if (how.groups == ScaleGroups::kBlocks && matrix.columns % choice.block != 0)
       found.push_back(fmt::format("'{}' is in blocks of {}, but has {} columns", matrix.name, choice.block,
                                   matrix.columns));
     if (how.layout == CodesIn::kPairsOfRows && matrix.rows % 2 != 0)
       found.push_back(fmt::format("'{}' has codes of pairs of rows, but {} rows", matrix.name, matrix.rows));
-    const auto check = [&](std::string_view ending, std::span<const std::string_view> dtypes,
-                           const std::vector<Shape>& shapes) {
-      if (auto misfit = misfit_of(folder, matrix.part(ending), dtypes, shapes))
-        found.push_back(std::move(*misfit));
-    };
     check(".weight", {&how.dtype, 1},
           {codes_shape(how.layout, how.element.bits, matrix.rows, matrix.columns)});
     check(kScale, {&how.scale_dtype, 1}, how.scale_shapes(matrix.rows, matrix.columns, choice.block));

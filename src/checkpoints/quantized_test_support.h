@@ -41,6 +41,12 @@ class Quantized : public testing::Test {
     table_.add(
         {.name = "x", .shape = {rows, columns}, .axes = {"a", "b"}, .sources = {{"m.x.weight", rows}}});
   }
+  // A model of this matrix alone, whose folder has no tensors yet.
+  void shape(int64_t rows, int64_t columns) {
+    table_ = {};
+    tensors_.clear();
+    add_matrix(rows, columns);
+  }
   Values load() {
     write();
     return loaded();

@@ -10,11 +10,6 @@ using checkpoints::zeros;
 
 class Refusals : public checkpoints::Quantized {
  protected:
-  void shape(int64_t rows, int64_t columns) {
-    table_ = {};
-    add_matrix(rows, columns);
-    tensors_.resize(0);
-  }
   void replace(const std::string& name, const Tensor& tensor) {
     std::erase_if(tensors_, [&](const auto& each) { return each.first == name; });
     add(name, tensor);

@@ -30,11 +30,6 @@ float largest_of(const Tensor& values) {
 
 class Writers : public checkpoints::Quantized {
  protected:
-  void shape(int64_t rows, int64_t columns) {
-    table_ = {};
-    add_matrix(rows, columns);
-    tensors_.resize(0);
-  }
   // A recorded matrix.
   void use(const Json& golden, int64_t rows, int64_t columns) {
     shape(rows, columns);

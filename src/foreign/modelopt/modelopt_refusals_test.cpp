@@ -9,14 +9,7 @@ namespace {
 using checkpoints::Values;
 using checkpoints::zeros;
 
-class ModeloptRefusals : public checkpoints::Quantized {
- protected:
-  void shape(int64_t rows, int64_t columns) {
-    table_ = {};
-    add_matrix(rows, columns);
-    tensors_.resize(0);
-  }
-};
+class ModeloptRefusals : public checkpoints::Quantized {};
 
 // Messages of configurations; "": it is read.
 using Said = std::vector<std::pair<std::string, std::string>>;

@@ -207,10 +207,9 @@ void TrainingLoop::evaluate_and_save(bool save_all) {
 
 // Of weights that diverged nothing is sent. A run that was resumed sends what it continues with.
 void TrainingLoop::send_weights(bool resumed) {
-  const auto due = [&] { return resumed ? weight_sync_.resumed() : weight_sync_.due(); };
-  if (due().empty()) return;
+  if (weight_sync_.due(resumed).empty()) return;
   results_.collect_and_raise();  // which may drop a learner
-  weight_sync_.send(due());
+  weight_sync_.send(weight_sync_.due(resumed));
 }
 
 }  // namespace temper::recipes

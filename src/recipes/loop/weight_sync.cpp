@@ -5,18 +5,12 @@
 
 namespace temper::recipes {
 
-std::vector<Learner*> WeightSync::due() const {
+std::vector<Learner*> WeightSync::due(bool resumed) const {
   std::vector<Learner*> found;
-  for (const auto& learner : learners_)
-    if (learner->stop_reason().empty() && exchange_.is_due(*learner)) found.push_back(learner.get());
-  return found;
-}
-
-std::vector<Learner*> WeightSync::resumed() const {
-  std::vector<Learner*> found;
-  for (const auto& learner : learners_)
-    if (exchange_.is_on() && learner->stop_reason().empty() && learner->step() > 0)
-      found.push_back(learner.get());
+  for (const auto& learner : learners_) {
+    const bool is_due = resumed ? exchange_.is_on() && learner->step() > 0 : exchange_.is_due(*learner);
+    if (is_due && learner->stop_reason().empty()) found.push_back(learner.get());
+  }
   return found;
 }
 

@@ -15,10 +15,9 @@ class WeightSync {
       : setup_(setup), learners_(learners), ending_(ending), exchange_(setup) {}
 
   void connect() const { exchange_.greet(); }  // before training; an Error where no process takes weights
-  // The learners whose weights are sent after this update; never one that was stopped.
-  std::vector<Learner*> due() const;
-  // Those with which a run resumes: all that have been updated.
-  std::vector<Learner*> resumed() const;
+  // The learners whose weights are sent after this update, or, where a run resumes, with what it continues:
+  // all that have been updated. Never one that was stopped.
+  std::vector<Learner*> due(bool resumed) const;
   // Sends them. With exchange.on_error: stop, or where the values differ, an Error ends the run; otherwise it
   // is a warning.
   void send(const std::vector<Learner*>& learners);

@@ -14,7 +14,8 @@ WritesMatrix WordedForm::writer(const ModelFolder& folder, const QuantizedMatrix
   return words_writer(matrix, words_form_of(held_in(folder, matrix), matrix.rows));
 }
 
-WordedMatrix WordedForm::held_tensors(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t group) {
+WordedMatrix WordedForm::held_tensors(const ModelFolder& folder, const QuantizedMatrix& matrix,
+                                      int64_t group) {
   WordedMatrix held{folder.tensor(matrix.part(kCodes)), folder.tensor(matrix.part(kZeros)),
                     folder.tensor(matrix.part(kScales))};
   held.group = group > 0 ? group : matrix.columns;

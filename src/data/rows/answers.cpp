@@ -92,4 +92,18 @@ Example join_answers(const Example& chosen, const Example& rejected, bool share)
   return joined;
 }
 
+void judge(EncodedRow& out, const Json& row, bool share_prompts) {
+  if (out.status != RowStatus::kKept) return;
+  if (out.format != RowFormat::kPreference) {
+    out.examples[0].answers = {{out.examples[0].size(), label_of(row)}};
+    return;
+  }
+  // Answers that differ behind max_length only.
+  if (out.examples[0].ids == out.examples[1].ids) {
+    out.status = RowStatus::kNoTargets;
+    return out.examples.clear();
+  }
+  out.examples = {join_answers(out.examples[0], out.examples[1], share_prompts)};
+}
+
 }  // namespace temper::data

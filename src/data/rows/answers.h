@@ -21,4 +21,8 @@ bool label_of(const Json& row);  // the field `label`: true or false, or 1 or 0
 // `share` is false. The first token of each is no target: nothing comes before it.
 Example join_answers(const Example& chosen, const Example& rejected, bool share);
 
+// The answers of a row that was kept: an example of both of a preference, or what the row's label says of
+// one.
+void judge(EncodedRow& row, const Json& given, bool share_prompts);
+
 }  // namespace temper::data

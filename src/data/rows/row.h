@@ -125,6 +125,8 @@ struct AskedText {
   std::vector<std::string> lost = {}, notes = {};
 };
 
+class ContentEncoder;
+
 // Makes examples of rows, whose tokens are those of generation (answer_tokens.h): an answer's first token is
 // a target, behind the tokens that prompt_of gives. Texts and prompts get the tokenizer's special tokens
 // (usually a begin-of-text token), conversations those that the template writes. Thread-safe when `render`
@@ -154,27 +156,14 @@ class RowEncoder {
   const RowOptions& options() const { return options_; }
 
  private:
-  void check_renderer() const;
   RowFormat format_of_renamed(const Json& row) const;
   const Json& renamed(const Json& row, Json& storage) const;
   std::vector<Content> contents_of(const Json& renamed_row, RowFormat format) const;
   Json variables_of(const Json& row) const;
   Content prompt_content(const Json& renamed_row) const;
-  // The text of a conversation; none for other contents.
-  std::optional<RenderedChat> whole_of(const Content& content, const Json& variables, bool as_prompt) const;
-  std::vector<Example> examples_of(const Content& content, const Json& variables,
-                                   std::optional<RenderedChat> whole, bool prompt_only) const;
-  std::vector<Example> encode_chat(const Content& content, const Json& variables, RenderedChat whole) const;
-  Example encode_prompt(std::string_view text, bool add_special_tokens) const;
-  Example encode_text(std::string_view text, size_t target_begin) const;
-  void check_single(std::string_view why) const;
   void encode_contents(EncodedRow& row, const Json& renamed_row) const;
   void drop_empty_answers(EncodedRow& row, Content& content) const;
-  void fit(EncodedRow& row) const;
-  void judge(EncodedRow& row, const Json& renamed_row) const;
-  // Adds what is lost of a content, and the fields that nothing reads; `whole` is the text of a conversation.
-  void add_losses(EncodedRow& row, const Content& content, const Json& renamed_row, const Json& variables,
-                  const std::optional<RenderedChat>& whole, bool as_prompt) const;
+  ContentEncoder content_encoder() const;
 
   const Tokenizer* tokenizer_;
   ChatRenderer render_;

@@ -1,9 +1,9 @@
-// What rows say and their texts do not.
+#include "data/rows/row_losses.h"
+
 #include "base/error.h"
 #include "data/chat/empty_values.h"
 #include "data/chat/losses.h"
 #include "data/chat/messages.h"
-#include "data/rows/row.h"
 
 namespace temper::data {
 namespace {
@@ -16,30 +16,30 @@ bool reads_system(RowFormat format) { return format == RowFormat::kAlpaca; }
 
 }  // namespace
 
-void RowEncoder::add_losses(EncodedRow& row, const Content& content, const Json& given, const Json& variables,
-                            const std::optional<RenderedChat>& whole, bool as_prompt) const {
-  if (!whole) {
+void add_losses(EncodedRow& row, const SaidText& said, const RowOptions& options,
+                const ChatRenderer& render) {
+  if (!said.text) {
     std::vector<std::string> unread;
-    const Json* system = given.find("system");
+    const Json* system = said.row.find("system");
     if (system && holds_something(*system) && !reads_system(row.format)) unread.emplace_back("system");
     for (const char* name : {"tools", "documents"})
-      if (variables.find(name)) unread.emplace_back(name);
+      if (said.variables.find(name)) unread.emplace_back(name);
     for (const std::string& name : unread) {
       add_once(row.unused, name);
-      if (as_prompt) add_once(row.lost, fmt::format("the prompt is plain text, without {}", name));
+      if (said.as_prompt) add_once(row.lost, fmt::format("the prompt is plain text, without {}", name));
     }
     // Text without an answer is what models are trained on further; nothing of it is missing.
-    if (render_) add_once(row.format == RowFormat::kText ? row.notes : row.lost, std::string(kNoTemplate));
+    if (render) add_once(row.format == RowFormat::kText ? row.notes : row.lost, std::string(kNoTemplate));
     return;
   }
-  const Rendering learnt = options_.loss == LossOn::kAll ? Rendering::kWhole : Rendering::kTurns;
-  const Losses losses =
-      losses_of(content.messages, as_prompt ? Rendering::kPrompt : learnt, variables, render_, *whole);
+  const Rendering trained = options.loss == LossOn::kAll ? Rendering::kWhole : Rendering::kTurns;
+  const Losses losses = losses_of(said.content.messages, said.as_prompt ? Rendering::kPrompt : trained,
+                                  said.variables, render, *said.text);
   for (const std::string& loss : losses.lost) add_once(row.lost, loss);
   for (const std::string& field : losses.unread) add_once(row.unused, field);
-  for (const Json& message : content.messages)
+  for (const Json& message : said.content.messages)
     if (const std::string_view role = text_in(message, "role");
-        !is_known_role(role) && options_.template_reads && !options_.template_reads(role))
+        !is_known_role(role) && options.template_reads && !options.template_reads(role))
       add_once(row.lost, "a message has a role that is not in the chat template");
 }
 

@@ -3,7 +3,8 @@
 #include "base/text.h"
 #include "data/chat/losses.h"
 #include "data/chat/messages.h"
-#include "data/rows/row.h"
+#include "data/rows/content_encoder.h"
+#include "data/rows/row_losses.h"
 
 namespace temper::data {
 namespace {
@@ -30,13 +31,14 @@ Question RowEncoder::question_of(const Json& given) const {
   if (!content.chat) {
     const std::string prompt = content.text.substr(0, content.target_begin);
     if (prompt.empty()) fail("the row has no completion after a prompt to generate");
-    return {prompt, encode_prompt(prompt, true).ids, content.text.substr(content.target_begin)};
+    return {prompt, content_encoder().encode_prompt(prompt, true).ids,
+            content.text.substr(content.target_begin)};
   }
   const Json& answer = content.messages.back();
   if (content.messages.size() < 2 || !is_assistant(answer) || !field_of(answer, "content"))
     fail("the row does not end with an answer of the assistant");
   Json::Array before(content.messages.begin(), content.messages.end() - 1);
-  check_renderer();
+  content_encoder().check_renderer();
   const std::string prompt = render_whole(before, true, variables_of(row), render_).text;
   const Json* asked = field_of(before.back(), "content");
   return {asked ? asked->as_string() : "", tokenizer_->encode(prompt), answer.at("content").as_string()};
@@ -67,15 +69,16 @@ Asked RowEncoder::asked_of(const Json& given) const {
   const Json& row = renamed(given, storage);
   Content content = prompt_content(row);
   const Json variables = variables_of(row);
-  std::optional<RenderedChat> whole = whole_of(content, variables, true);
-  EncodedRow told;
-  told.format = format_of_renamed(row);
-  add_losses(told, content, row, variables, whole, true);
-  note_unread(told);
-  Asked asked{std::move(examples_of(content, variables, std::move(whole), true).at(0).ids), {}};
+  std::optional<RenderedChat> whole = content_encoder().text_of(content, variables, true);
+  EncodedRow report;
+  report.format = format_of_renamed(row);
+  add_losses(report, {content, row, variables, whole, true}, options_, render_);
+  note_unread(report);
+  Asked asked{std::move(content_encoder().examples_of(content, variables, std::move(whole), true).at(0).ids),
+              {}};
   if (content.chat) asked.messages = std::move(content.messages);
-  asked.lost = std::move(told.lost);
-  asked.notes = std::move(told.notes);
+  asked.lost = std::move(report.lost);
+  asked.notes = std::move(report.notes);
   return asked;
 }
 
@@ -84,7 +87,10 @@ std::vector<int32_t> RowEncoder::prompt_of(const Json& given) const {
   const Json& row = renamed(given, storage);
   const Content content = prompt_content(row);
   const Json variables = variables_of(row);
-  return examples_of(content, variables, whole_of(content, variables, true), true).at(0).ids;
+  return content_encoder()
+      .examples_of(content, variables, content_encoder().text_of(content, variables, true), true)
+      .at(0)
+      .ids;
 }
 
 Json RowEncoder::messages_of(const Json& given) const {
@@ -94,7 +100,7 @@ Json RowEncoder::messages_of(const Json& given) const {
 }
 
 AskedText RowEncoder::prompt_text(const Json::Array& messages, const Json& given) const {
-  check_renderer();
+  content_encoder().check_renderer();
   Json storage;
   const Json& row = renamed(given, storage);
   const Json variables = variables_of(row);
@@ -102,11 +108,11 @@ AskedText RowEncoder::prompt_text(const Json::Array& messages, const Json& given
   content.chat = true;
   content.messages = messages;
   std::optional<RenderedChat> whole = render_whole(messages, true, variables, render_);
-  EncodedRow told;
-  told.format = RowFormat::kPromptOnly;
-  add_losses(told, content, row, variables, whole, true);
-  note_unread(told);
-  return {std::move(whole->text), std::move(told.lost), std::move(told.notes)};
+  EncodedRow report;
+  report.format = RowFormat::kPromptOnly;
+  add_losses(report, {content, row, variables, whole, true}, options_, render_);
+  note_unread(report);
+  return {std::move(whole->text), std::move(report.lost), std::move(report.notes)};
 }
 
 }  // namespace temper::data

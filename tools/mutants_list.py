@@ -3,14 +3,15 @@ tests of parity have to fail.
 
 Each pattern of `found_by` needs a failing test of its own: a mutant that float32 finds and bfloat16 does not survives.
 """
-DECODER, ROPE, NORM = "src/layers/decoder.cpp", "src/layers/rope.cpp", "src/layers/norm.cpp"
+DECODER, LAYER, LAYERS = "src/layers/decoder.cpp", "src/layers/residual_layer.cpp", "src/layers/layer_stack.cpp"
+PASS, ROPE, NORM = "src/layers/pass_builder.cpp", "src/layers/rope.cpp", "src/layers/norm.cpp"
 ATTENTION, MLP = "src/mixers/attention/attention.cpp", "src/channels/gated_mlp/gated_mlp.cpp"
-EXPERTS = "src/channels/experts/experts.cpp"
+EXPERTS, ROUTER = "src/channels/experts/experts.cpp", "src/channels/experts/expert_router.cpp"
 LATENT = "src/mixers/latent_attention/bound_latent_attention.cpp"
 DEEPSEEK = "src/models/deepseek_v3/deepseek_v3.cpp"
-MIXED = ("in.sum,\n           branch(tape, layer.mixer_norm, through(tape, in.y, pass, mix), pass), "
+MIXED = ("in.sum,\n           branch(tape, mixer_norm_, through(tape, in.y, pass, mix), pass), "
          "pass.stream_rows);")
-CHANNELED = "branch(tape, layer.channel_norm, through(tape, middle.y, pass, work), pass)};"
+CHANNELED = "branch(tape, channel_norm_, through(tape, middle.y, pass, work), pass)};"
 EAGER_ATTENTION, FAST_ATTENTION = "src/ops/attention/attention.cpp", "src/backends/onednn/attention.cpp"
 FAST_SCORES = "src/backends/onednn/scores.cpp"
 OPTIMIZER, TRAINER = "src/optimizers/adamw.cpp", "src/training/trainer.cpp"
@@ -49,16 +50,16 @@ MUTANTS = [
     dict(name="the softmax scale is removed", found_by=tests(),
          edits=[(ATTENTION, "    op.scale = scale_;\n", "    op.scale = 1.f;\n")]),
     dict(name="the MLP is removed", found_by=tests(),
-         edits=[(DECODER, CHANNELED, "primitives::scale(tape, through(tape, middle.y, pass, work), 0.f)};")]),
+         edits=[(LAYER, CHANNELED, "primitives::scale(tape, through(tape, middle.y, pass, work), 0.f)};")]),
 
     # The rest of a layer.
     dict(name="attention is removed", found_by=tests(),
-         edits=[(DECODER, MIXED, "in.sum, Var{}, (static_cast<void>(mix), pass.stream_rows));")]),
+         edits=[(LAYER, MIXED, "in.sum, Var{}, (static_cast<void>(mix), pass.stream_rows));")]),
     dict(name="the residual around attention is dropped", found_by=tests(),
-         edits=[(DECODER, MIXED,
-                 "branch(tape, layer.mixer_norm, through(tape, in.y, pass, mix), pass), {}, pass.stream_rows);")]),
+         edits=[(LAYER, MIXED,
+                 "branch(tape, mixer_norm_, through(tape, in.y, pass, mix), pass), {}, pass.stream_rows);")]),
     dict(name="the residual around the MLP is the norm's", found_by=tests(),
-         edits=[(DECODER, "return {middle.sum, branch(", "return {middle.y, branch(")]),
+         edits=[(LAYER, "return {middle.sum, branch(", "return {middle.y, branch(")]),
     dict(name="the biases of q, k and v are dropped", found_by=tests("llama") + tests("qwen2"),
          edits=[(ATTENTION, '"attention.qkv", config.qkv_bias)', '"attention.qkv", false)')]),
     dict(name="the bias of attention's output is dropped", found_by=tests("llama"),
@@ -74,9 +75,9 @@ MUTANTS = [
     # What only some families have.
     dict(name="norms behind mixers and channels are removed",
          found_by=tests("gemma3_text") + tests("glm4") + tests("olmo2"),
-         edits=[(DECODER, "if (norm) y = (*norm)(tape, y, {}, pass.stream_rows).y;", "static_cast<void>(norm), static_cast<void>(pass);")]),
+         edits=[(LAYER, "if (norm) y = (*norm)(tape, y, {}, pass.stream_rows).y;", "static_cast<void>(norm), static_cast<void>(pass);")]),
     dict(name="the multiplier of residual branches is ignored", found_by=tests("granite"),
-         edits=[(DECODER, "if (config_.residual_multiplier == 1) return y;", "if (config_.residual_multiplier != 0) return y;")]),
+         edits=[(LAYER, "if (residual_multiplier_ == 1) return y;", "if (residual_multiplier_ != 0) return y;")]),
     dict(name="the multiplier of embeddings is ignored", found_by=tests("granite") + tests("gemma3_text"),
          edits=[(DECODER, "embedding_multiplier_ == 1 ? x :", "embedding_multiplier_ != 0 ? x :")]),
     dict(name="the divisor of logits is ignored", found_by=tests("granite"),
@@ -104,7 +105,7 @@ MUTANTS = [
          edits=[(EXPERTS, "gate_up_bias_.leaf(tape),", "Var(),"),
                 (EXPERTS, "tape.constant(no_down_bias_) : down_bias_.leaf(tape)", "tape.constant(no_down_bias_) : Var()")]),
     dict(name="the bias of routers is dropped", found_by=tests("gpt_oss"),
-         edits=[(EXPERTS, "gate_bias_.exists() ? wide(", "gate_bias_.exists() && config_.hidden == 0 ? wide(")]),
+         edits=[(ROUTER, "gate_bias_.exists() ? wide(", "gate_bias_.exists() && place_ > 99 ? wide(")]),
     # What is too small for bfloat16's bounds, float32 finds.
     dict(name="the eps of the layers' norms is ignored", found_by=tests(suites=FLOAT32),
          edits=[(NORM, "eps_(static_cast<float>(eps)),", "eps_(0 * static_cast<float>(eps)),")]),
@@ -135,14 +136,14 @@ MUTANTS = [
     dict(name="fast: backward turns heads forward", found_by=tests(kernels=("fast",), test="LossAndGradients"),
          edits=[("src/backends/simd/rotary.cpp", "hn::Neg(load(at.sin + i, lanes)));", "load(at.sin + i, lanes));")]),
     dict(name="recomputed layers lose the MLP's branch", found_by=tests(suites=FLOAT32, test="Checkpointed*"),
-         edits=[(DECODER, "std::vector<Var> results{residual_add(inner, end.x, end.branch)};",
+         edits=[(LAYERS, "std::vector<Var> results{residual_add(inner, end.x, end.branch)};",
                  "std::vector<Var> results{end.x};")]),
     dict(name="packed documents see one another", found_by=tests(suites=FLOAT32, test="PackedDocuments*"),
-         edits=[(DECODER, "pass.cu_seqlens_q = pass.cu_seqlens_k = input.cu_seqlens;",
+         edits=[(PASS, "pass.cu_seqlens_q = pass.cu_seqlens_k = input.cu_seqlens;",
                  "pass.cu_seqlens_q = pass.cu_seqlens_k =\n"
                  "      Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())});")]),
     dict(name="a cached document forgets where its end is", found_by=tests(suites=FLOAT32, test="Greedy*"),
-         edits=[(DECODER, "Tensor::from(std::vector<int32_t>{0, end});\n",
+         edits=[(PASS, "Tensor::from(std::vector<int32_t>{0, end});\n",
                  "Tensor::from(std::vector<int32_t>{0, end});\n"
                  "    if (input.ids.numel() == 1) pass.positions.fill_zero();\n")]),
 

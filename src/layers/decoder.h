@@ -4,10 +4,10 @@
 
 #include "layers/block.h"
 #include "layers/decoder_input.h"
+#include "layers/layer_stack.h"
+#include "layers/load_balance.h"
 #include "layers/norm.h"
-#include "layers/sharded_layers.h"
 #include "layers/vocabulary.h"
-#include "ops/load_balancing_loss/load_balancing_loss.h"
 
 namespace temper::layers {
 
@@ -83,6 +83,8 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
                            const HardwareFacts& facts, const std::string& family,
                            const StateFormat& format = {}, const Mesh& mesh = {});
 
+class PassBuilder;
+
 // A causal language model. Its modules are built here, with their kernels and parameters, once.
 class Decoder {
  public:
@@ -130,7 +132,7 @@ class Decoder {
   // The same for tokens that continue sequences whose states are `pages`, [tokens, hidden].
   Var forward(Tape& tape, const BatchInput& input, const PagedStates& pages) const;
   // Whether tokens leave behind the same in either form (BoundMixer).
-  bool decodes_as_prompts() const;
+  bool decodes_as_prompts() const { return layers_.decodes_as_prompts(); }
   // Whether the kernels of decode() and sampling leave the host out of it.
   bool decodes_on_device() const;
   // The same of passes over sequences that get one token each.
@@ -159,59 +161,24 @@ class Decoder {
                                const AdapterRows& rows = {}) const {
     return head_->loss(tape, hidden, targets, factors, rows);
   }
-  size_t num_routers() const { return router_layers_.size(); }
-  // For a pass that is asked what its routers do; null where the model has none.
+  size_t num_routers() const { return router_layers().size(); }
+  // For a pass that records what its routers do; null where the model has none.
   std::shared_ptr<RouterTrace> watch_routers() const;
   // Of the channel of a layer; null: it has none.
-  const BoundWeight* choice_bias(size_t layer) const { return layers_[layer].channel->choice_bias(); }
+  const BoundWeight* choice_bias(size_t layer) const { return layers_.channel(layer).choice_bias(); }
   // The layers that have routers, in order.
-  const std::vector<size_t>& router_layers() const { return router_layers_; }
-  // factor · the load balancing loss of one part of what the routers of a pass told, of an update of
-  // 1 / inverse_tokens tokens (ops/load_balancing_loss). `counts`: of the whole update instead of the pass's.
-  struct Balance {
-    float factor = 1;
-    HostValue<float> inverse_tokens = 1.f;
-    std::vector<Tensor> counts = {};  // [experts + 1] int32, by router
-  };
-  Var balance_loss(Tape& tape, const RouterTrace& trace, size_t part, const Balance& balance) const;
+  const std::vector<size_t>& router_layers() const { return layers_.router_layers(); }
+  const LoadBalance& balance() const { return balance_; }
   bool trains_head(const AdapterRows& rows) const { return head_->trains(rows); }
   // Gradients of all passes are there after this (ShardedLayers).
-  void settle() const {
-    if (sharded_) sharded_->settle();
-  }
+  void settle() const { layers_.settle(); }
 
  private:
-  struct Layer {
-    std::optional<Norm> input_norm;
-    std::unique_ptr<BoundMixer> mixer;
-    std::optional<Norm> mixer_norm, post_attention_norm;
-    std::unique_ptr<BoundChannel> channel;
-    std::optional<Norm> channel_norm;
-    size_t first_router = 0, end_router = 0;  // of its channel
-  };
-  // The residual stream between modules: the sum of both, which the next norm forms on its way.
-  struct Stream {
-    Var x, branch;  // [tokens, hidden]; branch may be Var{}
-  };
-  // The final norm of the stream's end.
-  Var norm_end(Tape& tape, const Stream& stream, const Pass& pass) const;
-  Pass pass_of(const DecoderInput& input, const Options& options) const;
-  Var embed(Tape& tape, const Tensor& ids, const Pass& pass) const;
-  // What is added to the stream, of what a mixer or channel gives.
-  Var branch(Tape& tape, const std::optional<Norm>& norm, Var y, const Pass& pass) const;
-  Stream through_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
-                       std::vector<Tensor>* hidden_states) const;
-  // The same with matrices that come and go. `again`: backward follows at once.
-  Stream through_sharded(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
-                         std::vector<Tensor>* hidden_states, bool again) const;
-  Stream checkpointed_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass) const;
-  // What the layer's routers tell of the pass.
-  std::vector<RouterTrace::Part*> router_parts(size_t index, const Pass& pass) const;
-  void check_ids(std::span<const int32_t> ids) const;
-  Binding binding(const std::string& scope = {});
-  // What a module makes of all tokens, as the stream gets it.
-  template <class Module>
-  Var through(Tape& tape, const Var& x, const Pass& pass, const Module& module) const;
+  PassBuilder passes() const;
+  Var embed(Tape& tape, const Tensor& ids, const Pass& pass) const;  // the stream's tokens that are here
+  // The final norm of the stream's end, of all `tokens`.
+  Var norm_end(Tape& tape, const Stream& stream, const Pass& pass, int64_t tokens) const;
+  Binding binding(const std::string& scope = {}, quantizers::Quantizers* quantizers = nullptr);
 
   DecoderConfig config_;
   ModelRanks ranks_;
@@ -220,15 +187,13 @@ class Decoder {
   std::unique_ptr<quantizers::Quantizers> quantizers_;
   mutable RopeTableSet rope_;  // grown to the longest position seen
   RouterSet routers_;
-  std::vector<size_t> router_layers_;
-  ops::Bound<ops::LoadBalancingLoss> balance_;  // where there are routers
   Embedding embedding_;
   float embedding_multiplier_;
-  std::vector<Layer> layers_;
   Norm norm_;
-  std::optional<Head> head_;                // none: it gives values
-  std::optional<ValueHead> values_;         // where it does
-  std::unique_ptr<ShardedLayers> sharded_;  // null: all that layers need is always there
+  std::optional<Head> head_;         // none: it gives values
+  std::optional<ValueHead> values_;  // where it does
+  LayerStack layers_;
+  LoadBalance balance_;
 };
 
 }  // namespace temper::layers

@@ -122,8 +122,8 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
     if (forward.routers) {
       Tensor balance;
       if (const double factor = options_.routers.balance_factor; factor > 0) {
-        losses.push_back(model_.balance_loss(tape, *forward.routers, i,
-                                             {static_cast<float>(factor), pending.inverse_tokens(), {}}));
+        losses.push_back(model_.balance().loss(tape, *forward.routers, i,
+                                               {static_cast<float>(factor), pending.inverse_tokens(), {}}));
         balance = losses.back().value;
       }
       pending.add_routers(*forward.routers, i, balance);

@@ -119,7 +119,7 @@ Var CausalModel::with_balance(Tape& tape, const Var& loss,
   const double factor = options_.routers.balance_factor;
   if (factor == 0) return loss;
   const Var balance =
-      decoder_.balance_loss(tape, *routers, 0, {static_cast<float>(factor), data.inverse_tokens, counts_});
+      decoder_.balance().loss(tape, *routers, 0, {static_cast<float>(factor), data.inverse_tokens, counts_});
   output.balance = balance.value;
   return layers::add_losses(tape, {loss, balance});
 }

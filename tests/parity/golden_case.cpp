@@ -143,7 +143,7 @@ double GoldenCase::run_step(models::Model& model, bool checkpoint_layers, double
     return loss.value.item();
   }
   const float inverse_tokens = 1 / static_cast<float>(input().ids.numel());
-  const Var balance = model.decoder.balance_loss(tape, *options.routers, 0, {factor, inverse_tokens, {}});
+  const Var balance = model.decoder.balance().loss(tape, *options.routers, 0, {factor, inverse_tokens, {}});
   if (balance_loss != nullptr) *balance_loss = balance.value.item() / factor;
   tape.backward(layers::add_losses(tape, {loss, balance}));
   return loss.value.item();

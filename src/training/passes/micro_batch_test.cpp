@@ -126,7 +126,7 @@ TEST(MicroBatch, RoutersDoNotCountWhatFillsUp) {
         options.routers = model->decoder.watch_routers();
         options.checkpoint_layers = checkpoint;
         model->decoder.forward(tape, batch.input, options);
-        const Var loss = model->decoder.balance_loss(tape, *options.routers, 0, {1, 1.f / 47, {}});
+        const Var loss = model->decoder.balance().loss(tape, *options.routers, 0, {1, 1.f / 47, {}});
         losses[fill_up] = loss.value.item();
         tape.backward(loss);
         for (const layers::RouterTrace::Router& router : options.routers->routers)

@@ -1,0 +1,55 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "layers/residual_layer.h"
+#include "layers/sharded_layers.h"
+
+namespace temper::layers {
+
+// The layers of a decoder in their order, on the residual stream: also where their matrices are gathered for each pass,
+// and where they are computed again in the backward pass.
+class LayerStack {
+ public:
+  // `binding` gives that of a layer by its scope.
+  LayerStack(const DecoderConfig& config, ParameterStore& parameters, const ModelRanks& ranks,
+             const std::function<Binding(const std::string& scope)>& binding);
+  LayerStack(const LayerStack&) = delete;  // backward passes know where it is
+  LayerStack& operator=(const LayerStack&) = delete;
+
+  // Through all layers. `checkpoint`: each is computed again in the backward pass instead of keeping its activations.
+  // `hidden_states` gets the input of each layer, [tokens, hidden]; null: they are not kept.
+  Stream forward(Tape& tape, Stream stream, const Pass& pass, bool checkpoint = false,
+                 std::vector<Tensor>* hidden_states = nullptr) const;
+
+  // Of all layers, as of BoundMixer and BoundChannel.
+  bool decodes_as_prompts() const;
+  bool decodes_on_device() const;
+  bool batches_on_device() const;
+  std::string_view asks_host() const;
+
+  // The layer of each router, in the order of RouterSet.
+  const std::vector<size_t>& router_layers() const { return router_layers_; }
+  const BoundChannel& channel(size_t layer) const { return layers_[layer].channel(); }
+  // Gradients of all passes are there after this (ShardedLayers).
+  void settle() const {
+    if (sharded_) sharded_->settle();
+  }
+
+ private:
+  // Through one layer, whose matrices may come and go. `again`: its backward pass follows at once.
+  Stream through(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
+                 std::vector<Tensor>* hidden_states, bool again) const;
+  Stream checkpointed(Tape& tape, size_t index, const Stream& stream, const Pass& pass) const;
+  // What the pass records of the layer's routers.
+  std::vector<RouterTrace::Part*> router_parts(size_t index, const Pass& pass) const;
+
+  std::vector<ResidualLayer> layers_;
+  std::vector<size_t> router_layers_;
+  std::unique_ptr<ShardedLayers> sharded_;  // null: all that layers need is always there
+};
+
+}  // namespace temper::layers

@@ -1,0 +1,34 @@
+#pragma once
+#include "layers/decoder.h"
+
+namespace temper::layers {
+
+// Makes what modules read of a pass, of what a decoder was asked to compute. It takes down what captured work relies on
+// (tensor/host_inputs.h), and needs a scope of HostInputs.
+class PassBuilder {
+ public:
+  // `rope` may grow. `routers`: how many the model has.
+  PassBuilder(const DecoderConfig& config, const ModelRanks& ranks, RopeTableSet& rope, size_t routers, Device device)
+      : config_(config), ranks_(ranks), rope_(rope), routers_(routers), device_(device) {}
+
+  // Over documents, of which one may continue a state.
+  Pass of(const DecoderInput& input, const Decoder::Options& options) const;
+  // Over sequences whose states lie in pages. Both have to outlive the pass.
+  Pass of(const BatchInput& input, const PagedStates& pages) const;
+
+ private:
+  // What trains or is asked for routers alike: their trace, and the experts that they are given.
+  void add_routers(Pass& pass, const std::shared_ptr<RouterTrace>& trace, int64_t tokens) const;
+  void add_documents(Pass& pass, const DecoderInput& input, const SequenceState* state) const;
+
+  const DecoderConfig& config_;
+  const ModelRanks& ranks_;
+  RopeTableSet& rope_;
+  size_t routers_;
+  Device device_;
+};
+
+// Before they travel to a device, where no kernel checks them.
+void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
+
+}  // namespace temper::layers

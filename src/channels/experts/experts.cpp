@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "channels/experts/expert_router.h"
 #include "channels/experts/quantized_experts.h"
 #include "channels/experts/token_exchange.h"
 #include "layers/glue.h"
@@ -20,30 +21,24 @@ class BoundExperts : public layers::BoundChannel {
   BoundExperts(const ExpertsConfig& config, const layers::Binding& binding,
                std::unique_ptr<layers::BoundChannel> shared, const std::string& shared_gate)
       : config_(config),
-        place_(binding.routers.add()),
-        float32_router_(config.float32_router || binding.routers.options().float32),
-        gate_(binding.weight(config.module + ".gate.weight")),
+        router_(binding, config),
         gate_up_(binding.weight(config.module + ".experts.gate_up.weight")),
         down_(binding.weight(config.module + ".experts.down.weight")),
-        linear_(binding.kernel<ops::Linear>(config.module + ".gate")),
-        router_(binding.kernel<ops::MoeRouter>(config.module)),
         experts_(binding.kernel<ops::MoeExperts>(config.module)),
         adapted_(binding.kernel<ops::LoraMoeExperts>(config.module)),
         shared_(std::move(shared)),
         ranks_(binding.ranks.expert) {
     if (!shared_gate.empty()) shared_gate_.emplace(binding, shared_gate, false);
     if (config.biases) {
-      gate_bias_ = binding.weight(config.module + ".gate.bias");
       gate_up_bias_ = binding.weight(config.module + ".experts.gate_up.bias");
       down_bias_ = binding.weight(config.module + ".experts.down.bias");
       no_down_bias_ = binding.added_elsewhere(down_bias_);
     }
     if (QuantizedExperts::wanted(binding, config)) quantized_.emplace(binding, config);
-    if (config.correction_bias) bias_ = binding.weight(config.module + ".gate.correction_bias");
   }
 
   Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
-    ops::MoeRouter::Routes routes = route(tape, x, pass);
+    ops::MoeRouter::Routes routes = router_.route(tape, x, pass);
     // Tokens of passes that only keep step weigh nothing, so that nobody counts them who observes.
     if (quantized_ && !quantized_->tokens_count())
       routes.weights = primitives::scale(tape, routes.weights, 0);
@@ -51,10 +46,10 @@ class BoundExperts : public layers::BoundChannel {
     const Var y = choose(tape, x, routes, pass.rows.all());
     return shared_ ? layers::residual_add(tape, shared(tape, x, pass), y) : y;
   }
-  const layers::BoundWeight* choice_bias() const override { return bias_.exists() ? &bias_ : nullptr; }
+  const layers::BoundWeight* choice_bias() const override { return router_.choice_bias(); }
   bool decodes_on_device() const override { return asks_host().empty(); }
   std::string_view asks_host() const override {
-    if (!router_->repeats) return ops::MoeRouter::kName;
+    if (router_.asks_host()) return ops::MoeRouter::kName;
     if (!experts_->repeats) return ops::MoeExperts::kName;
     if (!adapted_->repeats) return ops::LoraMoeExperts::kName;
     if (quantized_ && quantized_->needed() && !quantized_->repeats()) return ops::ExpertLinear::kName;
@@ -79,10 +74,10 @@ class BoundExperts : public layers::BoundChannel {
     if (!adapts(rows)) return compute_own(tape, x, ids, weights);
     if (quantized_ && quantized_->needed())
       return quantized_->adapted(tape, x, ids, weights, gate_up_.matrix(tape).value, down_.matrix(tape).value,
-                                 {update(tape, rows, gate_up_), update(tape, rows, down_)});
+                                 {update_in(tape, rows, gate_up_), update_in(tape, rows, down_)});
     return ops::lora_moe_experts(tape, adapted_, x, ids, weights,
-                                 {gate_up_.matrix(tape), update(tape, rows, gate_up_)},
-                                 {down_.matrix(tape), update(tape, rows, down_)});
+                                 {gate_up_.matrix(tape), update_in(tape, rows, gate_up_)},
+                                 {down_.matrix(tape), update_in(tape, rows, down_)});
   }
 
   Var shared(Tape& tape, const Var& x, const Pass& pass) const {
@@ -154,98 +149,10 @@ class BoundExperts : public layers::BoundChannel {
             no_down_bias_.defined() ? tape.constant(no_down_bias_) : down_bias_.leaf(tape), config_.form};
   }
 
-  static ops::ExpertsUpdate<Var> update(Tape& tape, const layers::AdapterRows& rows,
-                                        const layers::BoundWeight& matrices) {
-    const layers::Adapter::Update* found = update_of(rows, matrices);
-    if (found == nullptr) return {};
-    const layers::ParameterStore& own = rows.adapter->parameters();
-    ops::ExpertsUpdate<Var> update{tape.leaf(own[found->a]), {}};
-    for (const layers::Adapter::Slice& slice : found->slices)
-      update.slices.push_back({slice.column, tape.leaf(own[slice.b]), slice.scale});
-    return update;
-  }
-
-  Var logits(Tape& tape, const Var& given, const layers::AdaptedRows& rows) const {
-    const auto wide = [&](const Var& value) {
-      return float32_router_ ? primitives::cast(tape, value, DType::kF32) : value;
-    };
-    const layers::BoundWeight* const weights[] = {&gate_};
-    const Var bias = gate_bias_.exists() ? wide(gate_bias_.leaf(tape)) : Var();
-    if (rows.all().empty()) return ops::linear(tape, linear_, wide(given), wide(gate_.leaf(tape)), bias);
-    return rows.by_pieces(tape, {given}, weights, [&](const layers::AdaptedRows::Piece& piece) {
-      const Var x = wide(piece.inputs[0]);
-      const Var y = ops::linear(tape, linear_, x, wide(piece.weights[0].value), bias);
-      std::vector<Var> updates;
-      const std::vector<Var> parts = layers::parts_of(tape, x, piece.rows);
-      for (size_t i = 0; i < parts.size(); ++i)
-        updates.push_back(of_router(tape, parts[i], piece.rows[i], wide));
-      const auto none = [](const Var& update) { return !update.value.defined(); };
-      if (std::all_of(updates.begin(), updates.end(), none)) return std::vector{y};
-      for (size_t i = 0; i < parts.size(); ++i)
-        if (none(updates[i]))
-          updates[i] = tape.constant(Tensor::zeros({parts[i].shape()[0], y.shape()[1]}, y.dtype(),
-                                                   MemoryTag::kActivations, y.value.device()));
-      return std::vector{primitives::add(tape, y, primitives::concat_first(tape, updates))};
-    })[0];
-  }
-
-  // What an adapter adds to the logits of its rows; Var{}: nothing.
-  template <class Widen>
-  Var of_router(Tape& tape, const Var& x, const layers::AdapterRows& rows, const Widen& wide) const {
-    ops::ExpertsUpdate<Var> found = update(tape, rows, gate_);
-    if (found.slices.empty()) return {};
-    for (auto& slice : found.slices) slice.b = wide(slice.b);
-    return ops::compose_update(tape, x, wide(found.a), found.slices, config_.routing.experts);
-  }
-
-  // The tokens of each adapter are told apart where somebody asks what routers do.
-  ops::MoeRouter::Routes route(Tape& tape, const Var& x, const Pass& pass) const {
-    RouterTrace::Router* const trace = pass.routers ? &pass.routers->routers[place_] : nullptr;
-    ops::MoeRouter op;
-    op.routing = config_.routing;
-    op.bias = bias_.exists() ? bias_.value() : Tensor();
-    op.given = pass.experts;
-    if (trace == nullptr) return ops::moe_router(tape, router_, logits(tape, x, pass.rows), op, false);
-    trace->parts.clear();
-    if (trace->ids.defined()) op.given = trace->ids;
-    const Var all = logits(tape, x, pass.rows);
-    const auto& rows = pass.rows.all();
-    if (!pass.routers->wanted || rows.size() <= 1) {
-      if (pass.routers->wanted) op.counted = pass.counted;
-      const auto routes = ops::moe_router(tape, router_, all, op, pass.routers->wanted);
-      trace->ids = routes.ids;
-      if (pass.routers->wanted) trace->parts.push_back({routes.counts, routes.sums});
-      return routes;
-    }
-    return route_parts(tape, all, op, pass, *trace);
-  }
-
-  ops::MoeRouter::Routes route_parts(Tape& tape, const Var& all, const ops::MoeRouter& op, const Pass& pass,
-                                     RouterTrace::Router& trace) const {
-    std::vector<Var> ids, weights;
-    int64_t first = 0;
-    for (const Var& logits : layers::parts_of(tape, all, pass.rows.all())) {
-      ops::MoeRouter own = op;
-      if (pass.counted.defined()) own.counted = pass.counted.narrow(0, std::ssize(trace.parts), 1);
-      const int64_t count = logits.shape()[0];
-      if (op.given.defined()) own.given = op.given.narrow(0, first, count);
-      const auto routes = ops::moe_router(tape, router_, logits, own, true);
-      ids.push_back(tape.constant(routes.ids));
-      weights.push_back(routes.weights);
-      trace.parts.push_back({routes.counts, routes.sums});
-      first += count;
-    }
-    trace.ids = primitives::concat_first(tape, ids).value;
-    return {trace.ids, primitives::concat_first(tape, weights), {}, {}};
-  }
-
   ExpertsConfig config_;
-  size_t place_;
-  bool float32_router_;
-  layers::BoundWeight gate_, gate_up_, down_, bias_, gate_bias_, gate_up_bias_, down_bias_;
+  ExpertRouter router_;
+  layers::BoundWeight gate_up_, down_, gate_up_bias_, down_bias_;
   Tensor no_down_bias_;  // zeros, where another tensor rank adds it; undefined: it is added here
-  ops::Bound<ops::Linear> linear_;
-  ops::Bound<ops::MoeRouter> router_;
   ops::Bound<ops::MoeExperts> experts_;
   ops::Bound<ops::LoraMoeExperts> adapted_;
   std::optional<QuantizedExperts> quantized_;  // where what experts read is rounded

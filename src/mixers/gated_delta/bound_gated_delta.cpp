@@ -49,6 +49,40 @@ ops::Documents documents_of(const ops::Documents& all, int64_t first, int64_t ro
   return {Tensor::from(starts), all.continued.defined() ? Tensor::from(continued) : Tensor()};
 }
 
+// What an op makes of all rows at once, or, where adapters have weights of their own, of each adapter's.
+template <class F>
+std::vector<Var> by_pieces(Tape& tape, const AdaptedRows& rows, const std::vector<Var>& inputs,
+                           std::initializer_list<const BoundWeight*> weights, const F& f) {
+  if (rows.all().empty()) {
+    std::vector<Var> values;
+    for (const BoundWeight* weight : weights) values.push_back(weight->leaf(tape));
+    return f(inputs, values, 0);
+  }
+  return rows.by_pieces(tape, inputs, {weights.begin(), weights.size()},
+                        [&](const AdaptedRows::Piece& piece) {
+                          std::vector<Var> values;
+                          for (const p::Matrix& weight : piece.weights) values.push_back(weight.value);
+                          return f(piece.inputs, values, piece.first);
+                        });
+}
+
+struct Kernels {
+  explicit Kernels(const layers::Binding& binding)
+      : conv(binding.kernel<ops::CausalConv1d>(kGatedDelta)),
+        conv_update(binding.kernel<ops::CausalConv1dUpdate>(kGatedDelta)),
+        gates(binding.kernel<ops::DeltaGates>(kGatedDelta)),
+        rule(binding.kernel<ops::ChunkGatedDeltaRule>(kGatedDelta)),
+        step(binding.kernel<ops::RecurrentGatedDeltaRule>(kGatedDelta)),
+        norm(binding.kernel<ops::RmsNormGated>(kGatedDelta)) {}
+
+  ops::Bound<ops::CausalConv1d> conv;
+  ops::Bound<ops::CausalConv1dUpdate> conv_update;
+  ops::Bound<ops::DeltaGates> gates;
+  ops::Bound<ops::ChunkGatedDeltaRule> rule;
+  ops::Bound<ops::RecurrentGatedDeltaRule> step;
+  ops::Bound<ops::RmsNormGated> norm;
+};
+
 class BoundGatedDelta : public layers::BoundMixer {
  public:
   BoundGatedDelta(const GatedDeltaConfig& config, const layers::Binding& binding)
@@ -61,13 +95,9 @@ class BoundGatedDelta : public layers::BoundMixer {
         a_log_(binding.weight("delta.a_log")),
         dt_bias_(binding.weight("delta.dt_bias")),
         norm_weight_(binding.weight("delta.norm.weight")),
-        conv_(binding.kernel<ops::CausalConv1d>(kGatedDelta)),
-        conv_update_(binding.kernel<ops::CausalConv1dUpdate>(kGatedDelta)),
-        gates_(binding.kernel<ops::DeltaGates>(kGatedDelta)),
-        rule_(binding.kernel<ops::ChunkGatedDeltaRule>(kGatedDelta)),
-        step_(binding.kernel<ops::RecurrentGatedDeltaRule>(kGatedDelta)),
-        norm_(binding.kernel<ops::RmsNormGated>(kGatedDelta)),
-        by_steps_(qkvz_.kernel()->batch_invariant && step_->batch_invariant && step_->forward != nullptr) {}
+        kernels_(binding),
+        by_steps_(qkvz_.kernel()->batch_invariant && kernels_.step->batch_invariant &&
+                  kernels_.step->forward != nullptr) {}
 
   Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
     const auto* const one = static_cast<const DeltaState*>(state);
@@ -84,13 +114,13 @@ class BoundGatedDelta : public layers::BoundMixer {
     });
   }
   bool decodes_as_prompts() const override { return by_steps_; }
-  bool batches_on_device() const override { return step_->repeats && conv_update_->repeats; }
+  bool batches_on_device() const override { return kernels_.step->repeats && kernels_.conv_update->repeats; }
   bool decodes_on_device() const override {
-    return step_->forward != nullptr && conv_update_->forward != nullptr;
+    return kernels_.step->forward != nullptr && kernels_.conv_update->forward != nullptr;
   }
   std::string_view asks_host() const override {
-    if (!conv_->repeats) return ops::CausalConv1d::kName;
-    return rule_->repeats ? std::string_view() : ops::ChunkGatedDeltaRule::kName;
+    if (!kernels_.conv->repeats) return ops::CausalConv1d::kName;
+    return kernels_.rule->repeats ? std::string_view() : ops::ChunkGatedDeltaRule::kName;
   }
 
  private:
@@ -129,38 +159,22 @@ class BoundGatedDelta : public layers::BoundMixer {
     return both(wide[0], wide[1], narrow[0], narrow[1]);
   }
 
-  // What an op makes of all rows at once, or, where adapters have weights of their own, of each adapter's.
-  template <class F>
-  static std::vector<Var> by_pieces(Tape& tape, const AdaptedRows& rows, const std::vector<Var>& inputs,
-                                    std::initializer_list<const BoundWeight*> weights, const F& f) {
-    if (rows.all().empty()) {
-      std::vector<Var> values;
-      for (const BoundWeight* weight : weights) values.push_back(weight->leaf(tape));
-      return f(inputs, values, 0);
-    }
-    return rows.by_pieces(tape, inputs, {weights.begin(), weights.size()},
-                          [&](const AdaptedRows::Piece& piece) {
-                            std::vector<Var> values;
-                            for (const p::Matrix& weight : piece.weights) values.push_back(weight.value);
-                            return f(piece.inputs, values, piece.first);
-                          });
-  }
-
   ops::Gates gate(Tape& tape, const Projected& in, const AdaptedRows& rows) const {
-    const std::vector<Var> gates = by_pieces(
-        tape, rows, {in.a, in.b}, {&a_log_, &dt_bias_},
-        [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t) {
-          const ops::Gates own = ops::delta_gates(tape, gates_, inputs[0], inputs[1], weights[0], weights[1]);
-          return std::vector{own.g, own.beta};
-        });
+    const std::vector<Var> gates =
+        by_pieces(tape, rows, {in.a, in.b}, {&a_log_, &dt_bias_},
+                  [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t) {
+                    const ops::Gates own =
+                        ops::delta_gates(tape, kernels_.gates, inputs[0], inputs[1], weights[0], weights[1]);
+                    return std::vector{own.g, own.beta};
+                  });
     return {gates[0], gates[1]};
   }
 
   Var norm(Tape& tape, const Var& y, const Var& z, const AdaptedRows& rows) const {
     return by_pieces(tape, rows, {y, z}, {&norm_weight_},
                      [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t) {
-                       return std::vector{ops::rms_norm_gated(tape, norm_, inputs[0], inputs[1], weights[0],
-                                                              static_cast<float>(c_.norm_eps))};
+                       return std::vector{ops::rms_norm_gated(tape, kernels_.norm, inputs[0], inputs[1],
+                                                              weights[0], static_cast<float>(c_.norm_eps))};
                      })[0];
   }
 
@@ -177,12 +191,12 @@ class BoundGatedDelta : public layers::BoundMixer {
       op.documents = tokens == qkv.shape()[0] ? documents : documents_of(documents, first, tokens);
       if (!kept.windows.defined())
         return std::vector{
-            ops::causal_conv1d(tape, conv_, inputs[0], columns_of(tape, weights[0]), Var{}, op).y};
+            ops::causal_conv1d(tape, kernels_.conv, inputs[0], columns_of(tape, weights[0]), Var{}, op).y};
       int64_t before = 0;
       while (documents.start(before) < first) ++before;
       const Tensor windows = kept.windows.narrow(0, before, op.documents.count());
-      const ops::Convolved out = ops::causal_conv1d(tape, conv_, inputs[0], columns_of(tape, weights[0]),
-                                                    tape.constant(windows), op, true);
+      const ops::Convolved out = ops::causal_conv1d(
+          tape, kernels_.conv, inputs[0], columns_of(tape, weights[0]), tape.constant(windows), op, true);
       windows.copy_from(out.final_window.value);
       return std::vector{out.y};
     };
@@ -209,15 +223,16 @@ class BoundGatedDelta : public layers::BoundMixer {
     if (by_steps_) {
       const Var y = tape.constant(step_by_step(heads, gates, documents, kept.states));
       if (!tape.recording()) return y;
-      const Var chunks = ops::chunk_gated_delta_rule(
-                             tape, rule_, {heads.q, heads.k, heads.v, gates.g, gates.beta, {}}, op, false)
-                             .y;
+      const Var chunks =
+          ops::chunk_gated_delta_rule(tape, kernels_.rule,
+                                      {heads.q, heads.k, heads.v, gates.g, gates.beta, {}}, op, false)
+              .y;
       if (!chunks.requires_grad()) return y;
       return tape.record(y.value, {&chunks}, [slot = chunks.slot](const Tensor& grad) { slot->add(grad); });
     }
     const Var initial = keeps ? tape.constant(kept.states) : Var{};
     const ops::DeltaResult out = ops::chunk_gated_delta_rule(
-        tape, rule_, {heads.q, heads.k, heads.v, gates.g, gates.beta, initial}, op, keeps);
+        tape, kernels_.rule, {heads.q, heads.k, heads.v, gates.g, gates.beta, initial}, op, keeps);
     if (keeps) kept.states.copy_from(out.final_state.value);
     return out.y;
   }
@@ -231,7 +246,7 @@ class BoundGatedDelta : public layers::BoundMixer {
                              MemoryTag::kActivations, q.device());
     ops::RecurrentGatedDeltaRule op{q, k, v, gates.g.value, gates.beta.value, states, scale_};
     op.documents = documents;
-    return ops::recurrent_gated_delta_rule(step_, op);
+    return ops::recurrent_gated_delta_rule(kernels_.step, op);
   }
 
   // One token of each sequence.
@@ -243,15 +258,15 @@ class BoundGatedDelta : public layers::BoundMixer {
       };
       const bool in_slots = kept.slots.defined();
       return std::vector{tape.constant(ops::causal_conv1d_update(
-          conv_update_, {inputs[0].value, columns_of(tape, weights[0]).value,
-                         in_slots ? kept.windows : own(kept.windows), own(kept.slots)}))};
+          kernels_.conv_update, {inputs[0].value, columns_of(tape, weights[0]).value,
+                                 in_slots ? kept.windows : own(kept.windows), own(kept.slots)}))};
     };
     const Heads heads =
         heads_of(tape, by_pieces(tape, rows, {in.qkv}, {&conv_weight_}, f)[0], in.qkv.dtype());
     ops::RecurrentGatedDeltaRule op{heads.q.value,    heads.k.value, heads.v.value, gates.g.value,
                                     gates.beta.value, kept.states,   scale_};
     op.slots = kept.slots;
-    return tape.constant(ops::recurrent_gated_delta_rule(step_, op));
+    return tape.constant(ops::recurrent_gated_delta_rule(kernels_.step, op));
   }
 
   // Some rows of what is there of all tokens; the gate z is read with all rows at once.
@@ -290,12 +305,7 @@ class BoundGatedDelta : public layers::BoundMixer {
   float scale_;
   layers::Linear qkvz_, ba_, output_;
   BoundWeight conv_weight_, a_log_, dt_bias_, norm_weight_;
-  ops::Bound<ops::CausalConv1d> conv_;
-  ops::Bound<ops::CausalConv1dUpdate> conv_update_;
-  ops::Bound<ops::DeltaGates> gates_;
-  ops::Bound<ops::ChunkGatedDeltaRule> rule_;
-  ops::Bound<ops::RecurrentGatedDeltaRule> step_;
-  ops::Bound<ops::RmsNormGated> norm_;
+  Kernels kernels_;
   // Where linears give a token the same bits whatever is beside it, the rule does, too: prompts and rows of
   // training are computed token by token, as decode() computes them. Their gradient is that of chunks.
   const bool by_steps_;

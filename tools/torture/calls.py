@@ -13,14 +13,22 @@ def environment_of(stand, kind, **more):
 
 def counted(stand, name, command, environment):
     """How many calls such a command makes, of the process that makes the most."""
+    return _lines_of(stand, name, command, environment)[0]
 
+
+def first_from_each_stack(stand, name, command, environment):
+    """The numbers of the calls that are the first from their stack of callers."""
+    return _lines_of(stand, f"{name}.stacks", command, {**environment, "COUNT_STACKS": "1"})[1:]
+
+
+def _lines_of(stand, name, command, environment):
     def compute():
         path = os.path.join(stand.folder, f"count.{name}")
         code, said = processes.run(command, {**environment, "COUNT_FILE": path})
         if code != 0:
             raise RuntimeError(f"{command}, whose calls are counted, ended with {code}:\n{said}")
         with open(path) as file:
-            return max(map(int, file.read().split()))
+            return max(list(map(int, line.split())) for line in file)
 
     return stand.once(f"calls.{name}", compute)
 

@@ -4,10 +4,12 @@
  * name contains FAIL_BEHIND; FAIL_LASTING lets all later ones fail, too; FAIL_ERRNO is what they say; with
  * FAIL_SIGNAL the program gets that signal before the call, which is made; FAIL_RANK chooses one of several
  * ranks. The file FAIL_MARK is made when a call fails or the signal comes. COUNT_FILE gets a line with the
- * number of calls when a program ends. Loaded by LD_PRELOAD. */
+ * number of calls when a program ends; with COUNT_STACKS the numbers of the calls that were the first from
+ * their stack of callers follow. Loaded by LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,6 +30,33 @@ static int lasting, number, counts, signalled;
 static const char *behind, *mark;
 static volatile int ready;
 
+/* Hashes of the stacks that have been seen, and the number of the first call from each. */
+enum { kStacks = 1 << 20, kFrames = 64 };
+static unsigned long stacks[kStacks];
+static long firsts[kStacks / 2], first_count;
+static int keeps_stacks, stacks_lock;
+
+static __thread int is_within; /* What looks at a stack may allocate: that call is none of the program's. */
+
+static void keep_stack(long call) {
+  is_within = 1;
+  void* frames[kFrames];
+  const int count = backtrace(frames, kFrames);
+  unsigned long hash = 14695981039346656037u;
+  for (int i = 0; i < count; ++i) hash = (hash ^ (unsigned long)frames[i]) * 1099511628211u;
+  hash |= hash == 0;
+  while (__sync_lock_test_and_set(&stacks_lock, 1)) {
+  }
+  unsigned long slot = (hash >> 32) % kStacks;
+  while (stacks[slot] != 0 && stacks[slot] != hash) slot = (slot + 1) % kStacks;
+  if (stacks[slot] == 0 && first_count < kStacks / 2) {
+    stacks[slot] = hash;
+    firsts[first_count++] = call;
+  }
+  __sync_lock_release(&stacks_lock);
+  is_within = 0;
+}
+
 static void strike(void) {
   if (mark == NULL) return;
   const long file = syscall(SYS_openat, AT_FDCWD, mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -35,8 +64,9 @@ static void strike(void) {
 }
 
 static int due(enum kind kind) {
-  if (!ready || kind != wanted || !counts) return 0;
+  if (!ready || kind != wanted || !counts || is_within) return 0;
   const long call = __sync_add_and_fetch(&calls, 1);
+  if (keeps_stacks) keep_stack(call);
   if (at == 0 || (lasting ? call < at : call != at)) return 0;
   strike();
   if (signalled != 0) {
@@ -69,6 +99,9 @@ __attribute__((constructor)) static void begin(void) {
   behind = getenv("FAIL_BEHIND");
   mark = getenv("FAIL_MARK");
   counts = behind == NULL;
+  keeps_stacks = getenv("COUNT_STACKS") != NULL;
+  void* frame;
+  if (keeps_stacks) backtrace(&frame, 1); /* loads what it needs, and allocates for that */
   ready = 1;
 }
 
@@ -76,10 +109,12 @@ __attribute__((destructor)) static void end(void) {
   const char* path = getenv("COUNT_FILE");
   if (path == NULL || !ready) return;
   ready = 0;
-  char text[32];
-  const int size = snprintf(text, sizeof text, "%ld\n", calls),
-            file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
-  if (file >= 0 && write(file, text, (size_t)size) < 0) _exit(99);
+  FILE* file = fopen(path, "a");
+  if (file == NULL) _exit(99);
+  fprintf(file, "%ld", calls);
+  for (long i = 0; i < first_count; ++i) fprintf(file, " %ld", firsts[i]);
+  fprintf(file, "\n");
+  if (fclose(file) != 0) _exit(99);
 }
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))

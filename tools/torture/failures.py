@@ -2,10 +2,12 @@
 """Lets one call fail, or all from one on, at many places of runs: an allocation, a thread, a descriptor, a write. Each run has to
 end with exit code 4 and a sentence (2 where a file is the reason; 0 where nothing needed the call), never by a signal, and the same
 command without the failure has to end with the bits of a run that nothing disturbed. Of several ranks the calls of one fail, of each
-in turn. Runs that never make the call do not count. With --every all calls are tried, or one of so many, instead of samples.
+in turn. Runs that never make the call do not count. With --every all calls are tried, or every N-th, instead of samples; with
+--stacks 1 the first call from each stack of callers, which is every place that makes such a call, by every way that leads there.
 
   tools/torture/failures.py TEMPER [--kinds memory,thread,descriptor,disk] [--runs sft,grpo] [--samples 40] [--seed 1] [--ranks 1]
   tools/torture/failures.py TEMPER --kinds disk --every 1 --errors EIO,ENOSPC [--ranks 2]
+  tools/torture/failures.py TEMPER --kinds memory --stacks 1 --manners once
 """
 
 import errno
@@ -21,7 +23,8 @@ def main():
     asked = tables.arguments(
         __doc__, ("--kinds", "memory,thread,descriptor,disk", "what fails; also message"),
         ("--runs", "sft,grpo,asynchronous", "what is trained"), ("--samples", 40, "of each kind, run and manner"),
-        ("--every", 0, "above 0: one of so many calls instead of samples"), ("--ranks", 1, "number of ranks"),
+        ("--every", 0, "N: every N-th call instead of samples"),
+        ("--stacks", 0, "N: the first calls from every N-th stack instead of samples"), ("--ranks", 1, "number of ranks"),
         ("--manners", "once,lasting", "of failing"), ("--errors", "", "what calls say, as EIO; what is usual for the kind"))
     errors = tables.words(asked.errors) or [""]
     cases = [(run, kind, rank, asked.ranks, manner, error) for run in tables.words(asked.runs) for kind in tables.words(asked.kinds)
@@ -29,8 +32,11 @@ def main():
 
     def tasks(stand):
         for case in cases:
-            count = calls_of(stand, *case[:4])
-            places = range(1, count + 1, asked.every) if asked.every else [0] * min(asked.samples, count)
+            count = calls_of(stand, calls.counted, *case[:4])
+            if asked.stacks:
+                places = calls_of(stand, calls.first_from_each_stack, *case[:4])[::asked.stacks]
+            else:
+                places = range(1, count + 1, asked.every) if asked.every else [0] * min(asked.samples, count)
             yield from ((case, count, at) for at in places)
             if count == 0 and case[1] != "thread":  # runs of one thread start none
                 yield case, count, 0
@@ -43,9 +49,9 @@ def environment_of(stand, run, kind, rank, ranks, **more):
     return calls.environment_of(stand, kind, behind=os.path.basename(stand.kinds[run][0]), **one, **more)
 
 
-def calls_of(stand, run, kind, rank, ranks):
+def calls_of(stand, count, run, kind, rank, ranks):
     command = stand.command(run, stand.output("counted"), ranks)
-    return calls.counted(stand, f"{run}.{kind}.{rank}.{ranks}", command, environment_of(stand, run, kind, rank, ranks))
+    return count(stand, f"{run}.{kind}.{rank}.{ranks}", command, environment_of(stand, run, kind, rank, ranks))
 
 
 def torture(stand, add, chance, task):

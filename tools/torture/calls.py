@@ -16,9 +16,9 @@ def counted(stand, name, command, environment):
     return _lines_of(stand, name, command, environment)[0]
 
 
-def first_from_each_stack(stand, name, command, environment):
-    """The numbers of the calls that are the first from their stack of callers."""
-    return _lines_of(stand, f"{name}.stacks", command, {**environment, "COUNT_STACKS": "1"})[1:]
+def first_from_each_stack(stand, name, command, environment, callers):
+    """The numbers of the calls that are the first from so many innermost callers."""
+    return _lines_of(stand, f"{name}.stacks.{callers}", command, {**environment, "COUNT_STACKS": str(callers)})[1:]
 
 
 def _lines_of(stand, name, command, environment):

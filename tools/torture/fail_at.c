@@ -5,7 +5,7 @@
  * FAIL_SIGNAL the program gets that signal before the call, which is made; FAIL_RANK chooses one of several
  * ranks. The file FAIL_MARK is made when a call fails or the signal comes. COUNT_FILE gets a line with the
  * number of calls when a program ends; with COUNT_STACKS the numbers of the calls that were the first from
- * their stack of callers follow. Loaded by LD_PRELOAD. */
+ * that many innermost callers follow. Loaded by LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -31,19 +31,19 @@ static const char *behind, *mark;
 static volatile int ready;
 
 /* Hashes of the stacks that have been seen, and the number of the first call from each. */
-enum { kStacks = 1 << 20, kFrames = 64 };
+enum { kStacks = 1 << 20, kFrames = 64, kOwnFrames = 2 /* of this file */ };
 static unsigned long stacks[kStacks];
 static long firsts[kStacks / 2], first_count;
-static int keeps_stacks, stacks_lock;
+static int stack_frames, stacks_lock;
 
 static __thread int is_within; /* What looks at a stack may allocate: that call is none of the program's. */
 
 static void keep_stack(long call) {
   is_within = 1;
   void* frames[kFrames];
-  const int count = backtrace(frames, kFrames);
+  const int count = backtrace(frames, stack_frames);
   unsigned long hash = 14695981039346656037u;
-  for (int i = 0; i < count; ++i) hash = (hash ^ (unsigned long)frames[i]) * 1099511628211u;
+  for (int i = kOwnFrames; i < count; ++i) hash = (hash ^ (unsigned long)frames[i]) * 1099511628211u;
   hash |= hash == 0;
   while (__sync_lock_test_and_set(&stacks_lock, 1)) {
   }
@@ -66,7 +66,7 @@ static void strike(void) {
 static int due(enum kind kind) {
   if (!ready || kind != wanted || !counts || is_within) return 0;
   const long call = __sync_add_and_fetch(&calls, 1);
-  if (keeps_stacks) keep_stack(call);
+  if (stack_frames > 0) keep_stack(call);
   if (at == 0 || (lasting ? call < at : call != at)) return 0;
   strike();
   if (signalled != 0) {
@@ -99,9 +99,11 @@ __attribute__((constructor)) static void begin(void) {
   behind = getenv("FAIL_BEHIND");
   mark = getenv("FAIL_MARK");
   counts = behind == NULL;
-  keeps_stacks = getenv("COUNT_STACKS") != NULL;
+  const char* stacks = getenv("COUNT_STACKS");
+  stack_frames = stacks == NULL ? 0 : atoi(stacks) + kOwnFrames;
+  if (stack_frames > kFrames) stack_frames = kFrames;
   void* frame;
-  if (keeps_stacks) backtrace(&frame, 1); /* loads what it needs, and allocates for that */
+  if (stack_frames > 0) backtrace(&frame, 1); /* loads what it needs, and allocates for that */
   ready = 1;
 }
 

@@ -3,11 +3,11 @@
 end with exit code 4 and a sentence (2 where a file is the reason; 0 where nothing needed the call), never by a signal, and the same
 command without the failure has to end with the bits of a run that nothing disturbed. Of several ranks the calls of one fail, of each
 in turn. Runs that never make the call do not count. With --every all calls are tried, or every N-th, instead of samples; with
---stacks 1 the first call from each stack of callers, which is every place that makes such a call, by every way that leads there.
+--stacks N the first call from each stack of N callers: every place that makes such a call, by every way that leads there.
 
   tools/torture/failures.py TEMPER [--kinds memory,thread,descriptor,disk] [--runs sft,grpo] [--samples 40] [--seed 1] [--ranks 1]
   tools/torture/failures.py TEMPER --kinds disk --every 1 --errors EIO,ENOSPC [--ranks 2]
-  tools/torture/failures.py TEMPER --kinds memory --stacks 1 --manners once
+  tools/torture/failures.py TEMPER --kinds memory --stacks 12 --manners once
 """
 
 import errno
@@ -24,7 +24,7 @@ def main():
         __doc__, ("--kinds", "memory,thread,descriptor,disk", "what fails; also message"),
         ("--runs", "sft,grpo,asynchronous", "what is trained"), ("--samples", 40, "of each kind, run and manner"),
         ("--every", 0, "N: every N-th call instead of samples"),
-        ("--stacks", 0, "N: the first calls from every N-th stack instead of samples"), ("--ranks", 1, "number of ranks"),
+        ("--stacks", 0, "N: the first calls from stacks of N callers instead of samples"), ("--ranks", 1, "number of ranks"),
         ("--manners", "once,lasting", "of failing"), ("--errors", "", "what calls say, as EIO; what is usual for the kind"))
     errors = tables.words(asked.errors) or [""]
     cases = [(run, kind, rank, asked.ranks, manner, error) for run in tables.words(asked.runs) for kind in tables.words(asked.kinds)
@@ -33,10 +33,10 @@ def main():
     def tasks(stand):
         for case in cases:
             count = calls_of(stand, calls.counted, *case[:4])
+            places = range(1, count + 1) if asked.every else [0] * min(asked.samples, count)
             if asked.stacks:
-                places = calls_of(stand, calls.first_from_each_stack, *case[:4])[::asked.stacks]
-            else:
-                places = range(1, count + 1, asked.every) if asked.every else [0] * min(asked.samples, count)
+                places = calls_of(stand, calls.first_from_each_stack, *case[:4], asked.stacks)
+            places = places[::max(1, asked.every)]
             yield from ((case, count, at) for at in places)
             if count == 0 and case[1] != "thread":  # runs of one thread start none
                 yield case, count, 0
@@ -49,9 +49,9 @@ def environment_of(stand, run, kind, rank, ranks, **more):
     return calls.environment_of(stand, kind, behind=os.path.basename(stand.kinds[run][0]), **one, **more)
 
 
-def calls_of(stand, count, run, kind, rank, ranks):
+def calls_of(stand, count, run, kind, rank, ranks, *more):
     command = stand.command(run, stand.output("counted"), ranks)
-    return count(stand, f"{run}.{kind}.{rank}.{ranks}", command, environment_of(stand, run, kind, rank, ranks))
+    return count(stand, f"{run}.{kind}.{rank}.{ranks}", command, environment_of(stand, run, kind, rank, ranks), *more)
 
 
 def torture(stand, add, chance, task):

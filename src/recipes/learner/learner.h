@@ -8,14 +8,11 @@
 #include "checkpoints/states/owned_tensors.h"
 #include "checkpoints/states/shared_state.h"
 #include "collectives/kept_errors.h"
-#include "recipes/keys/recipe.h"
-#include "recipes/parts/batch_source.h"
+#include "recipes/learner/update_schedule.h"
 #include "recipes/parts/loss_watch.h"
 #include "recipes/parts/router_report.h"
 #include "recipes/parts/run_curves.h"
-#include "recipes/plans/rehearsal.h"
 #include "recipes/setup/exact_match.h"
-#include "recipes/setup/recipe_inputs.h"
 #include "reports/metrics.h"
 #include "reports/tensorboard.h"
 #include "training/adapter_trainer.h"
@@ -29,31 +26,25 @@ class Learner {
   // `config`: the run of this learner as if it were alone (run_of_adapter). `setup` must outlive it.
   Learner(const RunSetup& setup, RunConfig config, DataSets data);
 
-  std::string name() const { return is_adapter() ? config_.adapters.front().name : std::string(); }
-  bool is_adapter() const { return !config_.adapters.empty(); }
-  const RunConfig& config() const { return config_; }
-  const RunFiles& files() const { return files_; }
+  const LearnerInputs& inputs() const { return inputs_; }
+  const UpdateSchedule& schedule() const { return schedule_; }
+  std::string name() const { return inputs_.name(); }
+  bool is_adapter() const { return inputs_.is_adapter(); }
+  const RunConfig& config() const { return inputs_.config; }
+  const RunFiles& files() const { return inputs_.files; }
+  const DataSets& data() const { return inputs_.data; }
+  BatchInputs batch_inputs() const { return inputs_.for_batches(adapter_.get()); }  // behind build()
   const layers::Adapter* adapter() const { return adapter_.get(); }  // null: the model is trained
   const layers::ParameterStore& trained() const {
-    return adapter_ ? adapter_->parameters() : setup_->model->decoder.parameters();
+    return adapter_ ? adapter_->parameters() : inputs_.setup.model->decoder.parameters();
   }
-  const DataSets& data() const { return data_; }
   const std::vector<data::PackedRow>& rows() const { return batch_.rows; }  // of read_batch()
   int64_t step() const { return state_.step; }
-  int64_t total_steps() const;
+  int64_t total_steps() const { return schedule_.total_steps(); }
   bool is_done() const { return stopped_ || state_.step >= total_steps(); }
-  bool has_states() const;
-  // Bytes; `between`: with the checkpoints before the last one.
-  int64_t plan_disk(bool between = true) const;
-  int64_t state_bytes() const;  // of one checkpoint
-  // A few rows, for plans; none where they cannot be read, which is reported when training reads them.
-  Sample sample() const;
-
-  // In this order: the folder, what is trained, data and checkpoint; then a first accuracy where it is asked
-  // for.
-  void open_folder(const std::string& resolved_yaml) const;
-  void keep_config(const std::string& resolved_yaml) const;  // in the folder, once the run has begun
-  void build();                                              // the adapter, objective, optimizer and trainer
+  // What is trained, behind LearnerFolder::open(): the adapter, objective, optimizer and trainer.
+  void build();
+  // Behind it: data, checkpoint, and a first accuracy where it is asked for.
   void start();
 
   // Reads the rows of the next step. An Error leaves the learner as it was before.
@@ -61,8 +52,8 @@ class Learner {
   void put_back_batch();  // that was read, and is not learnt from before the next checkpoint
   // Whether this update leaves the learner's own weights as they are, because its critic warms up; and that
   // update.
-  bool is_held() const { return state_.step < held_updates_; }
-  training::PendingStep begin_held() const { return {batch_.rows, 1, data_ranks()}; }
+  bool is_held() const { return schedule_.is_held(state_.step); }
+  training::PendingStep begin_held() const { return {batch_.rows, 1, inputs_.data_ranks()}; }
   training::PendingStep begin_alone();        // of the whole model
   training::AdapterShare share() const;       // of an adapter
   void begun(training::PendingStep pending);  // the step of these rows
@@ -101,16 +92,6 @@ class Learner {
   void stop(const std::string& reason, bool by_data);
   const std::string& stop_reason() const { return stop_reason_; }
 
-  struct Check {
-    data::Batch batch;
-    RowsRead read;        // as the run will read them
-    int64_t step = 0;     // that the folder's run has reached
-    std::string trained;  // "adapter: 42 modules, 0.3 M parameters"
-  };
-  // Of --dry-run: looks at the folder, reads the rows, and makes the adapter's plan.
-  Check check() const;
-  std::string try_rewards() const;                      // empty: there are none
-  std::optional<RolloutTime> time_of_rollouts() const;  // behind build_to_measure(); nothing: there are none
   // What build() does, to measure updates: stores nothing in the folder (Recipe::measured).
   void build_to_measure();
   void take_rows(std::vector<data::PackedRow> rows) { batch_.rows = std::move(rows); }  // of the next step
@@ -147,25 +128,12 @@ class Learner {
     int64_t best_step = -1;                                 // that stays on disk besides
   };
 
-  collectives::Group& ranks() const { return setup_->ranks; }
-  // With other rows of an update each.
-  collectives::Group& data_ranks() const { return setup_->groups->data(); }
-  // Rank 0 reads the data and writes the files; the others compute with it.
-  bool is_root() const { return ranks().rank() == 0; }
   void read_eval_rows();
   // Of the rows that rank 0 reads this rank's.
   std::vector<data::PackedRow> shared_rows(std::string_view name,
                                            const std::function<std::vector<data::PackedRow>()>& read) const;
-  void read_rows(Check& check) const;
-  void check_folder() const;  // whether this run may continue in it
   bool restore();
   Json state_to_save() const;
-  void check_origin(const Json& state) const;
-  void tell_program(const Json& state) const;  // that saved it, where it is another one
-  double lr() const;
-  void warn_of_lengths() const;  // keys of steps and epochs that have no effect
-  void warn_of_warmup() const;
-  void warn_of_jump(const Json& state) const;
   void build_with(Recipe::MakeObjective make_objective);  // null: none
   void make_adapter();
   void make_trainer();
@@ -182,19 +150,15 @@ class Learner {
   void save_result(const std::string& folder, const Whole& whole) const;
   // Rank 0 runs it with such a function, beside the others.
   void with_whole(const std::function<void(const collectives::Root&, const Whole&)>& use) const;
-  void log(const std::string& message) const;
   void say_where_the_best_is() const;
   Json summary(const RunCurves& curves) const;
 
-  const RunSetup* setup_;
-  RunConfig config_;
-  RunFiles files_;
-  DataSets data_;
+  const LearnerInputs inputs_;
+  UpdateSchedule schedule_;
   std::unique_ptr<layers::Adapter> adapter_;
   std::shared_ptr<const training::Objective> objective_;
   std::unique_ptr<optimizers::AdamW> optimizer_;
   std::unique_ptr<training::Trainer> trainer_;  // of the whole model
-  int64_t held_updates_ = 0;                    // at the beginning
   double balance_factor_ = 0;                   // of the load balancing loss
   IdleExperts idle_experts_;
   LossWatch loss_watch_;
@@ -216,7 +180,6 @@ class Learner {
   std::optional<Begun> begun_;
   std::vector<data::PackedRow> eval_rows_;
   std::vector<Answer> answers_;
-  mutable std::optional<int64_t> estimated_steps_;
   std::optional<int32_t> ending_;  // of what is taught, that generation does not stop at (taught_ending.h)
   std::unique_ptr<BatchSource> batches_;
   collectives::OfRoot<reports::MetricsWriter> metrics_;

@@ -98,7 +98,7 @@ void Learner::write_metrics(const collectives::Root& root, const Report& report,
   const training::StepResult& result = report.result;
   const double speed = static_cast<double>(result.tokens) / report.seconds;
   const double fraction =
-      peak_flops > 0 ? result.flops / report.seconds / (peak_flops * ranks().size()) : 0.0;
+      peak_flops > 0 ? result.flops / report.seconds / (peak_flops * inputs_.ranks().size()) : 0.0;
   Json::Object values{{"loss", result.loss},
                       {"epoch", report.epoch},
                       {"lr", report.lr},
@@ -121,27 +121,27 @@ void Learner::write_metrics(const collectives::Root& root, const Report& report,
     scalars.emplace_back("train/update_seconds", *report.update_seconds);
     scalars.emplace_back("train/update_tokens_per_second", update_speed);
   }
-  if (config_.train.z_loss > 0) {
+  if (inputs_.config.train.z_loss > 0) {
     values.emplace_back("z_loss", result.z_loss);
     scalars.emplace_back("train/z_loss", result.z_loss);
   }
   add_preference(result.preference, "", "train/", values, scalars);
   add_routers(result, balance_factor_, values, scalars);
   for (const std::string& warning : idle_experts_.after(result.routers)) log_warning(warning);
-  if (recipe_of(config_).rollouts == nullptr)  // whose losses are around 0, and which warn of equal rewards
+  if (inputs_.recipe().rollouts == nullptr)  // whose losses are around 0, and which warn of equal rewards
     for (const std::string& warning : loss_watch_.after(report.step, result.loss, result.grad_norm))
       log_warning(warning);
   add_policy(result.policy, values, scalars);
   add_distillation(result.distillation, "", "train/", values, scalars);
   values.insert(values.end(), report.values.begin(), report.values.end());
   scalars.insert(scalars.end(), report.scalars.begin(), report.scalars.end());
-  add_sources(data_.train, result.sources, "loss_by_source", "train/loss/", values, scalars);
+  add_sources(inputs_.data.train, result.sources, "loss_by_source", "train/loss/", values, scalars);
   metrics_.get(root).write(report.step, values);
   events_.get(root).write(report.step, scalars);
 }
 
 void Learner::note(const Json::Object& values, const reports::TensorBoardWriter::Scalars& scalars) {
-  setup_->kept_errors->at_root([&](const collectives::Root& root) {
+  inputs_.setup.kept_errors->at_root([&](const collectives::Root& root) {
     if (!values.empty()) metrics_.get(root).write(state_.step, values);
     events_.get(root).write(state_.step, scalars);
   });
@@ -149,20 +149,20 @@ void Learner::note(const Json::Object& values, const reports::TensorBoardWriter:
 
 void Learner::evaluate() {
   owes_evaluation_ = false;
-  if (!data_.eval) return;
+  if (!inputs_.data.eval) return;
   if (const auto judged = batches_->evaluate()) {
     note(judged->values, judged->scalars);
     return keep_if_best(-judged->value, judged->text);
   }
   const training::EvalResult result =
-      objective_ ? objective_->evaluate(eval_rows_, adapter_.get(), data_ranks())
-                 : training::evaluate(setup_->model->decoder, adapter_.get(), eval_rows_,
-                                      config_.train.micro_batch_tokens, data_ranks());
+      objective_ ? objective_->evaluate(eval_rows_, adapter_.get(), inputs_.data_ranks())
+                 : training::evaluate(inputs_.setup.model->decoder, adapter_.get(), eval_rows_,
+                                      inputs_.config.train.micro_batch_tokens, inputs_.data_ranks());
   Json::Object values{{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}};
   reports::TensorBoardWriter::Scalars scalars{{"eval/loss", result.loss}};
   add_preference(result.preference, "eval_", "eval/", values, scalars);
   add_distillation(result.distillation, "eval_", "eval/", values, scalars);
-  add_sources(*data_.eval, result.sources, "eval_loss_by_source", "eval/loss/", values, scalars);
+  add_sources(*inputs_.data.eval, result.sources, "eval_loss_by_source", "eval/loss/", values, scalars);
   note(values, scalars);
   keep_if_best(result.loss, objective_ ? fmt::format("eval loss {:.4f}", result.loss)
                                        : fmt::format("eval loss {:.4f} (perplexity {:.4g})", result.loss,
@@ -171,11 +171,11 @@ void Learner::evaluate() {
 
 void Learner::keep_if_best(double loss, const std::string& what) {
   const bool better = state_.best_step < 0 || loss < state_.best_loss;
-  log(fmt::format("step {}: {}{}", state_.step, what, better ? ", the best so far" : ""));
+  inputs_.log(fmt::format("step {}: {}{}", state_.step, what, better ? ", the best so far" : ""));
   if (!better) return;
   state_.best_loss = loss;
   state_.best_step = state_.step;
-  with_whole([&](const collectives::Root&, const Whole& whole) { save_result(files_.best(), whole); });
+  with_whole([&](const collectives::Root&, const Whole& whole) { save_result(inputs_.files.best(), whole); });
 }
 
 }  // namespace temper::recipes

@@ -18,17 +18,17 @@ namespace temper::recipes {
 
 void Learner::save_result(const std::string& folder, const Whole& whole) const {
   if (adapter_)
-    models::save_adapter(*adapter_, folder, config_.model.path, whole);
+    models::save_adapter(*adapter_, folder, inputs_.config.model.path, whole);
   else
-    models::save_model(*setup_->model, folder, config_.model.path, whole);
+    models::save_model(*inputs_.setup.model, folder, inputs_.config.model.path, whole);
   if (ending_) {
-    std::vector<int32_t> stops = setup_->text.generation.stop_ids;
+    std::vector<int32_t> stops = inputs_.setup.text.generation.stop_ids;
     stops.push_back(*ending_);
     checkpoints::add_stop_tokens(folder, stops);
   }
   // What was learnt is of use with the template it was learnt with, and no other for rows with tools.
-  if (config_.data.chat_template.empty()) return;
-  write_file(join_path(folder, "chat_template.jinja"), setup_->text.chat->text);
+  if (inputs_.config.data.chat_template.empty()) return;
+  write_file(join_path(folder, "chat_template.jinja"), inputs_.setup.text.chat->text);
   const std::string tool_use = join_path(folder, templates::kToolUseFile);
   if (!exists(tool_use)) return;
   remove_all(tool_use);
@@ -39,12 +39,12 @@ void Learner::save_result(const std::string& folder, const Whole& whole) const {
 }
 
 void Learner::with_whole(const std::function<void(const collectives::Root&, const Whole&)>& use) const {
-  checkpoints::with_whole(ranks(), trained().placed(), use);
+  checkpoints::with_whole(inputs_.ranks(), trained().placed(), use);
 }
 
 void Learner::finish() {
   batches_->end();
-  if (stop_reason_.empty() && config_.eval.exact_match > 0 && accuracy_after_ < 0)
+  if (stop_reason_.empty() && inputs_.config.eval.exact_match > 0 && accuracy_after_ < 0)
     ask("after", accuracy_after_);
   with_whole([&](const collectives::Root& root, const Whole& whole) { write_result(root, whole); });
   if (!diverged_) save_critic();
@@ -53,34 +53,38 @@ void Learner::finish() {
 void Learner::save_critic() {
   const Critic* const critic = batches_->critic();
   if (critic == nullptr) return;
-  const std::string base = recipe_of(config_).critic(config_)->folder;
-  checkpoints::with_whole(ranks(), critic->trained().placed(),
+  const std::string base = inputs_.recipe().critic(inputs_.config)->folder;
+  checkpoints::with_whole(inputs_.ranks(), critic->trained().placed(),
                           [&](const collectives::Root&, const Whole& whole) {
                             if (critic->adapter() != nullptr)
-                              models::save_adapter(*critic->adapter(), files_.critic(), base, whole);
+                              models::save_adapter(*critic->adapter(), inputs_.files.critic(), base, whole);
                             else
-                              models::save_model(critic->model(), files_.critic(), base, whole);
+                              models::save_model(critic->model(), inputs_.files.critic(), base, whole);
                           });
 }
 
 void Learner::write_result(const collectives::Root& root, const Whole& whole) {
-  const std::string result = is_adapter() ? files_.adapter() : files_.model();
+  const std::string result = inputs_.result();
   if (!diverged_) save_result(result, whole);
   if (was_finished_) prune();  // where the process that finished was killed before it did
   metrics_.get(root).close();
   events_.get(root).close();
-  const RunCurves curves(files_.metrics());
-  curves.draw(files_.curve(), file_name(files_.folder));
-  write_file(files_.summary(), summary(curves).dump(2) + "\n");
+  const RunCurves curves(inputs_.files.metrics());
+  curves.draw(inputs_.files.curve(), file_name(inputs_.files.folder));
+  write_file(inputs_.files.summary(), summary(curves).dump(2) + "\n");
   for (size_t i = 0; i < std::min<size_t>(answers_.size(), 3); ++i)
-    log(fmt::format("  question: {}\n  answer:   {}{}", answers_[i].question, answers_[i].found,
+    inputs_.log(
+        fmt::format("  question: {}\n  answer:   {}{}", answers_[i].question, answers_[i].found,
                     answers_[i].correct() ? "" : fmt::format("   (expected {})", answers_[i].expected)));
-  log("data: " + batches_->describe_counts());
-  if (trainer_ && setup_->facts.device.type != DeviceType::kCpu) log(training::describe(trainer_->graphs()));
-  log(diverged_
+  inputs_.log("data: " + batches_->describe_counts());
+  if (trainer_ && inputs_.setup.facts.device.type != DeviceType::kCpu)
+    inputs_.log(training::describe(trainer_->graphs()));
+  inputs_.log(
+      diverged_
           ? fmt::format("diverged in step {}; {}", state_.step,
-                        saved_step_ > 0 ? fmt::format("step {} is saved in {}", saved_step_, files_.states())
-                                        : "none before it was saved")
+                        saved_step_ > 0
+                            ? fmt::format("step {} is saved in {}", saved_step_, inputs_.files.states())
+                            : "none before it was saved")
           : fmt::format("{} {} steps in {}, loss {:.4f}: {}{}",
                         was_finished_ ? "this run is finished: it trained" : "trained", state_.step,
                         format_duration(state_.train_seconds), state_.last_loss, result,
@@ -93,15 +97,15 @@ void Learner::write_result(const collectives::Root& root, const Whole& whole) {
 // The result is what the last update made.
 void Learner::say_where_the_best_is() const {
   if (state_.best_step < 0 || state_.best_step == state_.step) return;
-  const bool rewards = recipe_of(config_).rollouts != nullptr;
-  log(fmt::format("step {} had the best evaluation ({} {:.4f}): that {} is in {}", state_.best_step,
-                  rewards ? "reward" : "loss", rewards ? -state_.best_loss : state_.best_loss,
-                  is_adapter() ? "adapter" : "model", files_.best()));
+  const bool rewards = inputs_.recipe().rollouts != nullptr;
+  inputs_.log(fmt::format("step {} had the best evaluation ({} {:.4f}): that {} is in {}", state_.best_step,
+                          rewards ? "reward" : "loss", rewards ? -state_.best_loss : state_.best_loss,
+                          is_adapter() ? "adapter" : "model", inputs_.files.best()));
 }
 
 Json Learner::summary(const RunCurves& curves) const {
   const auto known = [](double value) { return value < 0 ? Json() : Json(with_six_digits(value)); };
-  const bool rewards = recipe_of(config_).rollouts != nullptr;
+  const bool rewards = inputs_.recipe().rollouts != nullptr;
   const Json eval_loss = rewards || state_.best_step < 0 ? Json() : Json(with_six_digits(state_.best_loss));
   Json::Object values{
       {"steps", state_.step},
@@ -119,9 +123,9 @@ Json Learner::summary(const RunCurves& curves) const {
                                                 : 0.0)},
       {"data", batches_->counts()},
       {"data_wait_seconds", with_six_digits(batches_->seconds_waited())},
-      {"device", to_string(setup_->facts.device)},
-      {"device_name", setup_->facts.name},
-      {"peak_memory_bytes", setup_->peak_memory()},
+      {"device", to_string(inputs_.setup.facts.device)},
+      {"device_name", inputs_.setup.facts.name},
+      {"peak_memory_bytes", inputs_.setup.peak_memory()},
       {"version", version()},
       {"commit", commit().empty() ? Json() : Json(commit())}};
   if (!objective_ && eval_loss.is_number())
@@ -129,8 +133,7 @@ Json Learner::summary(const RunCurves& curves) const {
   for (const char* const name : {"reward", "eval_reward"})
     if (Json span = curves.span_of(name); !span.is_null()) values.emplace_back(name, std::move(span));
   if (!stop_reason_.empty()) values.emplace_back("stopped", stop_reason_);
-  if (!diverged_)
-    values.emplace_back(is_adapter() ? "adapter" : "model", is_adapter() ? files_.adapter() : files_.model());
+  if (!diverged_) values.emplace_back(is_adapter() ? "adapter" : "model", inputs_.result());
   return values;
 }
 

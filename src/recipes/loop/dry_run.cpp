@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "recipes/learner/learner_plan.h"
 #include "recipes/loop/checkpoint_manager.h"
 #include "recipes/loop/planned_memory.h"
 #include "recipes/loop/train_step.h"
@@ -31,6 +32,12 @@ int64_t fewest_rows(const std::vector<Learner*>& learners, int64_t all, Take tak
     } catch (const Error&) {
       if (rows >= all) throw;
     }
+}
+
+// What the recipe's rewards say of a made-up answer; empty: there are none.
+std::string try_rewards(const LearnerInputs& inputs) {
+  const auto try_out = inputs.recipe().try_rewards;
+  return try_out == nullptr ? "" : try_out(inputs.config, inputs.data);
 }
 
 class DryRun {
@@ -65,7 +72,7 @@ void DryRun::run() {
                                    backends::KeepChoices::kNo);
   setup_.load_weights(preferred, options_.verbose);
   std::string report = describe_model() + describe_learners();
-  if (const std::string rewards = learners_.front().try_rewards(); !rewards.empty())
+  if (const std::string rewards = try_rewards(learners_.front().inputs()); !rewards.empty())
     report += "rewards        " + rewards + "\n";
   report += describe_resources(plan);
   const Mesh& mesh = options_.planned;
@@ -86,7 +93,7 @@ std::string DryRun::describe_model() const {
       setup_.text.chat ? "with a chat template" : "without a chat template");
 }
 
-std::string describe_learner(const Learner& learner, const Learner::Check& found) {
+std::string describe_learner(const Learner& learner, const LearnerCheck& found) {
   std::string report;
   if (learner.is_adapter()) report += fmt::format("adapter        {}: {}\n", learner.name(), found.trained);
   const int64_t rows = learner.data().train.size();
@@ -107,7 +114,7 @@ std::string describe_learner(const Learner& learner, const Learner::Check& found
 std::string DryRun::describe_learners() {
   std::string report;
   for (const auto& learner : learners_) {
-    const Learner::Check found = learner->check();
+    const LearnerCheck found = check_learner(learner->inputs(), learner->schedule());
     updates_ = std::max(updates_, static_cast<double>(learner->total_steps() - found.step));
     report += describe_learner(*learner, found);
     learner->take_rows(found.batch.rows);
@@ -135,10 +142,11 @@ std::string DryRun::describe_time() {
     double all = updates_ * seconds;
     std::string rollouts;
     for (const auto& learner : learners_)
-      if (const auto time = learner->time_of_rollouts()) {
-        const double count = std::ceil(updates_ / static_cast<double>(time->updates));
-        all += count * time->seconds;
-        rollouts += fmt::format(" and {:.0f} rollouts of {:.2g} s {}", count, time->seconds, time->condition);
+      if (const auto measure = learner->inputs().recipe().time_of_rollouts) {
+        const RolloutTime time = measure(learner->batch_inputs());
+        const double count = std::ceil(updates_ / static_cast<double>(time.updates));
+        all += count * time.seconds;
+        rollouts += fmt::format(" and {:.0f} rollouts of {:.2g} s {}", count, time.seconds, time.condition);
       }
     return fmt::format(
         "about {} for {:.0f} updates of {:.2g} s{}; {}evaluations and checkpoints are not included",

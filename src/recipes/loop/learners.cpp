@@ -9,6 +9,8 @@
 #include "collectives/at_root.h"
 #include "models/folder_config.h"
 #include "recipes/keys/adapter_config.h"
+#include "recipes/learner/learner_plan.h"
+#include "recipes/plans/plan_disk.h"
 #include "recipes/setup/quantizer_state.h"
 
 namespace temper::recipes {
@@ -82,13 +84,13 @@ std::vector<Learner*> Learners::due(const std::function<int64_t(const RunConfig&
 
 int64_t Learners::disk_bytes(bool between) const {
   int64_t bytes = 0;
-  for (const auto& learner : learners_) bytes += learner->plan_disk(between);
+  for (const auto& learner : learners_) bytes += plan_disk(learner->inputs(), learner->schedule(), between);
   return bytes;
 }
 
 int64_t Learners::checkpoint_bytes() const {
   int64_t bytes = 0;
-  for (const auto& learner : learners_) bytes += learner->state_bytes();
+  for (const auto& learner : learners_) bytes += state_bytes(learner->config(), setup_.architecture);
   return bytes;
 }
 

@@ -26,7 +26,7 @@ class Learners {
   std::vector<Learner*> unsaved() const;
   // Of these, the ones that are done or whose step is a multiple of `every_steps` (0: never).
   std::vector<Learner*> due(const std::function<int64_t(const RunConfig&)>& every_steps) const;
-  int64_t disk_bytes(bool between) const;  // the sum of Learner::plan_disk
+  int64_t disk_bytes(bool between) const;  // the sum of plan_disk (recipes/learner/learner_plan.h)
   int64_t checkpoint_bytes() const;        // of one checkpoint of each
   // The first rows that training will see, the same number of each learner.
   std::vector<data::PackedRow> rows_to_calibrate() const;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "recipes/learner/learner_plan.h"
 #include "recipes/parts/exchange_plan.h"
 #include "recipes/plans/mesh.h"
 #include "recipes/plans/plan.h"
@@ -46,7 +47,7 @@ RunMemory plan_memory(RunSetup& setup, const Learners& learners, const RunOption
   check_mesh(setting.mesh, setup.architecture, setup.config);
   check_rollout_mesh(setup, setting.mesh);
   setting.ranks_here = setup.ranks.on_machine().ranks;
-  for (const auto& learner : learners) setting.samples.push_back(learner->sample());
+  for (const auto& learner : learners) setting.samples.push_back(sample_rows(learner->inputs()));
   RunMemory plan = rehearse(setup.config, setting);
   const int64_t limit = pool(setup.facts.device).limit();
   if (plan.rollouts) size_cache(setup, options, plan, limit);

@@ -11,6 +11,7 @@
 #include "ops/report.h"
 #include "parallel/layout_file.h"
 #include "recipes/keys/conflicts.h"
+#include "recipes/learner/learner_folder.h"
 #include "recipes/parts/output.h"
 #include "recipes/plans/run_kernels.h"
 
@@ -24,12 +25,12 @@ void RunFolder::open(const RunConfig& config) {
 }
 
 void RunFolder::open_learners(const RunConfig& config, const Learners& learners) const {
-  for (const auto& learner : learners) learner->open_folder(resolved_yaml_);
+  for (const auto& learner : learners) LearnerFolder(learner->inputs()).open(resolved_yaml_);
   if (learners.are_adapters() && !has_states(config)) write_config(files_.config(), resolved_yaml_);
 }
 
 void RunFolder::write_records(const RunSetup& setup, const Learners& learners) const {
-  for (const auto& learner : learners) learner->keep_config(resolved_yaml_);
+  for (const auto& learner : learners) LearnerFolder(learner->inputs()).keep_config(resolved_yaml_);
   if (learners.are_adapters()) write_config(files_.config(), resolved_yaml_);
   write_kernels(setup);
   if (setup.mesh.size() > 1)

@@ -1,0 +1,54 @@
+#pragma once
+#include <filesystem>
+
+#include "base/files.h"
+#include "recipes/learner/learner_inputs.h"
+
+namespace temper::recipes {
+
+// The files of a run that would train adapters (none: the model) of a tiny model, whose weights are not there.
+class TinyRunFiles {
+ public:
+  TinyRunFiles() {
+    const std::string goldens = TEMPER_SOURCE_DIR "/tests/goldens";
+    make_directories(folder_ / "model");
+    Json config = Json::parse_file(goldens + "/qwen3_trained/config.json");
+    config.set("vocab_size", 1024);
+    write_file(folder_ / "model/config.json", config.dump());
+    std::filesystem::copy(goldens + "/tokenizer_gpt2/tokenizer.json", folder_ / "model/tokenizer.json");
+    write_file(folder_ / "rows.jsonl", "{\"text\": \"one two\"}\n{\"text\": \"three four\"}\n");
+  }
+  std::string output() const { return folder_ / "run"; }
+  RunConfig config(const std::vector<std::string>& adapters = {}) const {
+    RunConfig config;
+    config.recipe = "sft";
+    config.model.path = folder_ / "model";
+    config.output = output();
+    config.data.train = {{.path = folder_ / "rows.jsonl"}};
+    config.data.max_length = 32;
+    config.train.steps = 4;
+    config.train.rows_per_step = 1;
+    for (const std::string& name : adapters) config.adapters.push_back({.name = name});
+    return config;
+  }
+
+ private:
+  TemporaryDirectory folder_;
+};
+
+// What a learner of such a run is made from.
+class TinyInputs {
+ public:
+  explicit TinyInputs(const std::function<void(RunConfig&)>& change = [](RunConfig&) {}) {
+    RunConfig config = files.config();
+    change(config);
+    setup = std::make_unique<RunSetup>(config);
+    inputs = std::make_unique<LearnerInputs>(*setup, config, DataSets::load(config, setup->text));
+  }
+
+  TinyRunFiles files;
+  std::unique_ptr<RunSetup> setup;
+  std::unique_ptr<LearnerInputs> inputs;
+};
+
+}  // namespace temper::recipes

@@ -53,7 +53,10 @@ double known_accuracy(const RunFiles& files, const RunConfig& now) try {
 }  // namespace
 
 Learner::Learner(const RunSetup& setup, RunConfig config, DataSets data)
-    : inputs_(setup, std::move(config), std::move(data)), schedule_(inputs_) {}
+    : inputs_(setup, std::move(config), std::move(data)),
+      schedule_(inputs_),
+      metrics_(inputs_),
+      update_(inputs_) {}
 
 void Learner::build() { build_with(inputs_.recipe().objective); }
 
@@ -88,7 +91,6 @@ void Learner::make_trainer() {
       trained, model.decoder.ops(), adamw_options(inputs_.config.train), inputs_.setup.groups->sharing());
   const training::TrainerOptions options =
       trainer_options(inputs_.config, model.decoder, inputs_.data.train.members().size());
-  balance_factor_ = options.routers.balance_factor;
   if (!adapter_)
     trainer_ = std::make_unique<training::Trainer>(model.decoder, *optimizer_, options, objective_,
                                                    inputs_.data_ranks());
@@ -109,7 +111,7 @@ void Learner::start() {
   }
   owner_of_states_ = checkpoints::owner_of_states(inputs_.ranks());
   const bool resumed = restore();
-  if (!resumed) state_.started = utc_now();
+  if (!resumed) progress_.started = utc_now();
   if (!resumed && !is_adapter() && !read_calibration(inputs_.setup, inputs_.files.calibration()))
     calibrate_quantizers(
         inputs_.setup.model->decoder, inputs_.config,
@@ -118,13 +120,10 @@ void Learner::start() {
                                    inputs_.config.quantize.calibration_rows);
         },
         inputs_.ranks(), inputs_.data_ranks());
-  collectives::at_root(inputs_.ranks(), "opening metrics", [&](const collectives::Root& root) {
-    metrics_.emplace(root, inputs_.files.metrics(), resumed ? state_.step : -1, owes_evaluation_);
-    events_.emplace(root, inputs_.files.events(), state_.step + 1);
-  });
-  if (inputs_.config.eval.exact_match > 0 && state_.accuracy_before < 0)
-    ask("before", state_.accuracy_before);
-  was_finished_ = is_done() && !owes_evaluation_;
+  metrics_.open(progress_, resumed);
+  if (inputs_.config.eval.exact_match > 0 && progress_.accuracy_before < 0)
+    ask("before", progress_.accuracy_before);
+  was_finished_ = is_done() && !progress_.owes_evaluation;
   if (was_finished_)
     accuracy_after_ = inputs_.ranks()
                           .gather("answers of before",
@@ -145,10 +144,7 @@ std::vector<data::PackedRow> Learner::shared_rows(
 
 void Learner::read_batch() {
   const trace::Span span("data");
-  if (!begun_) {
-    last_report_ = seconds_now();
-    last_rollouts_ = inputs_.setup.phases->rollout_seconds();
-  }
+  update_.start_clock();
   const double waited = batches_->seconds_waited();
   read_at_ = objective_ && inputs_.is_root() ? batches_->state() : Json();
   data::Batch batch = batches_->next();
@@ -170,45 +166,54 @@ void Learner::check_rows() const {
 }
 
 training::PendingStep Learner::begin_alone() {
-  return trainer_->begin(batch_.rows, schedule_.lr(state_.step));
+  return trainer_->begin(batch_.rows, schedule_.lr(progress_.step));
 }
 
 training::AdapterShare Learner::share() const {
   return {adapter_.get(),
           optimizer_.get(),
           &batch_.rows,
-          schedule_.lr(state_.step),
+          schedule_.lr(progress_.step),
           static_cast<uint64_t>(inputs_.config.train.seed),
           inputs_.data.train.members().size(),
           objective_.get()};
 }
 
 void Learner::begun(training::PendingStep pending) {
-  const double rate = schedule_.lr(state_.step);
-  begun_ = Begun{std::move(pending), ++state_.step, rate, data_wait_, batch_.progress};
-  batches_->add_metrics(begun_->values, begun_->scalars);
+  UpdateReport known{.total_steps = total_steps(),
+                     .lr = schedule_.lr(progress_.step),
+                     .data_wait = data_wait_,
+                     .epoch = batch_.progress,
+                     .values = {}};
+  known.step = ++progress_.step;
+  batches_->add_metrics(known.values, known.scalars);
+  update_.begin(std::move(pending), std::move(known));
 }
 
-std::optional<Learner::Report> Learner::report(double peak_flops) {
-  if (!begun_) return std::nullopt;
-  Begun begun = std::move(*begun_);
-  begun_.reset();
-  Report report{begun.pending.wait(), begun.step, total_steps(), begun.lr, begun.data_wait, begun.epoch};
-  report.values = std::move(begun.values);
-  report.scalars = std::move(begun.scalars);
-  inputs_.recipe().judge(inputs_.config, report.result);
-  state_.tokens += report.result.tokens;
-  state_.last_loss = report.result.loss;
-  const double now = seconds_now();
-  report.seconds = now - std::exchange(last_report_, now);
-  const double rollouts = inputs_.setup.phases->rollout_seconds();
-  const double rolled = rollouts - std::exchange(last_rollouts_, rollouts);
-  if (inputs_.setup.phases->has_rollouts()) report.update_seconds = report.seconds - rolled;
-  state_.train_seconds += report.seconds;
-  report.train_seconds = state_.train_seconds;
-  inputs_.setup.kept_errors->at_root(
-      [&](const collectives::Root& root) { write_metrics(root, report, peak_flops); });
+std::optional<UpdateReport> Learner::report(double peak_flops) {
+  std::optional<UpdateReport> report = update_.wait();
+  if (!report) return report;
+  progress_.add(*report);
+  metrics_.write(*report, peak_flops);
   return report;
+}
+
+void Learner::evaluate() {
+  progress_.owes_evaluation = false;
+  if (!inputs_.data.eval) return;
+  std::optional<BatchSource::Judged> judged = batches_->evaluate();
+  if (!judged)
+    judged = evaluation_by_loss(
+        objective_ ? objective_->evaluate(eval_rows_, adapter_.get(), inputs_.data_ranks())
+                   : training::evaluate(inputs_.setup.model->decoder, adapter_.get(), eval_rows_,
+                                        inputs_.config.train.micro_batch_tokens, inputs_.data_ranks()),
+        *inputs_.data.eval, objective_ == nullptr);
+  metrics_.note(progress_.step, judged->values, judged->scalars);
+  const bool is_best = progress_.keep_if_best(-judged->value);
+  inputs_.log(fmt::format("step {}: {}{}", progress_.step, judged->text, is_best ? ", the best so far" : ""));
+  if (is_best)
+    with_whole(
+        [&](const collectives::Root&, const Whole& whole) { save_result(inputs_.files.best(), whole); });
 }
 
 void Learner::check_replicas() const {
@@ -220,7 +225,7 @@ void Learner::check_replicas() const {
       held.push_back(std::move(state));
     }
   }
-  parallel::check_replicas(inputs_.ranks(), held, state_.step);
+  parallel::check_replicas(inputs_.ranks(), held, progress_.step);
 }
 
 void Learner::ask(const char* when, double& result) {
@@ -232,13 +237,13 @@ void Learner::ask(const char* when, double& result) {
   inputs_.setup.model->decoder.ranks().meet()
       ? answer()
       : collectives::at_root(inputs_.ranks(), "answers to questions", answer);
-  note({}, {{"eval/exact_match", result}});
+  metrics_.note(progress_.step, {}, {{"eval/exact_match", result}});
   inputs_.log(fmt::format("exact match {} training: {:.1f} % of {} held-out questions ({})", when,
                           100 * result, answers_.size(), format_duration(seconds_now() - start)));
 }
 
 void Learner::stop(const std::string& reason, bool by_data) {
-  begun_.reset();
+  update_.drop();
   stopped_ = true;
   diverged_ = !by_data;
   stop_reason_ = reason;

@@ -7,14 +7,10 @@
 
 #include "checkpoints/states/owned_tensors.h"
 #include "checkpoints/states/shared_state.h"
-#include "collectives/kept_errors.h"
+#include "recipes/learner/learner_metrics.h"
 #include "recipes/learner/update_schedule.h"
-#include "recipes/parts/loss_watch.h"
-#include "recipes/parts/router_report.h"
 #include "recipes/parts/run_curves.h"
 #include "recipes/setup/exact_match.h"
-#include "reports/metrics.h"
-#include "reports/tensorboard.h"
 #include "training/adapter_trainer.h"
 
 namespace temper::recipes {
@@ -39,9 +35,9 @@ class Learner {
     return adapter_ ? adapter_->parameters() : inputs_.setup.model->decoder.parameters();
   }
   const std::vector<data::PackedRow>& rows() const { return batch_.rows; }  // of read_batch()
-  int64_t step() const { return state_.step; }
+  int64_t step() const { return progress_.step; }
   int64_t total_steps() const { return schedule_.total_steps(); }
-  bool is_done() const { return stopped_ || state_.step >= total_steps(); }
+  bool is_done() const { return stopped_ || progress_.step >= total_steps(); }
   // What is trained, behind LearnerFolder::open(): the adapter, objective, optimizer and trainer.
   void build();
   // Behind it: data, checkpoint, and a first accuracy where it is asked for.
@@ -52,31 +48,20 @@ class Learner {
   void put_back_batch();  // that was read, and is not learnt from before the next checkpoint
   // Whether this update leaves the learner's own weights as they are, because its critic warms up; and that
   // update.
-  bool is_held() const { return schedule_.is_held(state_.step); }
+  bool is_held() const { return schedule_.is_held(progress_.step); }
   training::PendingStep begin_held() const { return {batch_.rows, 1, inputs_.data_ranks()}; }
   training::PendingStep begin_alone();        // of the whole model
   training::AdapterShare share() const;       // of an adapter
   void begun(training::PendingStep pending);  // the step of these rows
 
   // Waits for the step that was begun and writes its metrics; nothing when there is none.
-  struct Report {
-    training::StepResult result;
-    int64_t step = 0, total_steps = 0;
-    double lr = 0, data_wait = 0;
-    double epoch = 0;                           // passes over the data so far
-    double seconds = 0, train_seconds = 0;      // since the step before, and of all steps
-    std::optional<double> update_seconds = {};  // without rollouts, where there are any
-    Json::Object values = {};                   // of its rows
-    reports::TensorBoardWriter::Scalars scalars = {};
-  };
-  std::optional<Report> report(double peak_flops);
+  std::optional<UpdateReport> report(double peak_flops);
 
-  // What is not done by the time of the next checkpoint is done when the run resumes.
-  void owe_evaluation() { owes_evaluation_ = true; }
-  bool owes_evaluation() const { return owes_evaluation_; }
+  void owe_evaluation() { progress_.owes_evaluation = true; }
+  bool owes_evaluation() const { return progress_.owes_evaluation; }
   void evaluate();
   void check_replicas() const;  // what ranks hold alike (parallel/replicas.h)
-  bool is_unsaved() const { return asked_step_ != state_.step; }
+  bool is_unsaved() const { return asked_step_ != progress_.step; }
   int64_t saved_step() const { return saved_step_; }
   // A checkpoint, in three parts (Saver). What is to be written, unless this step was asked for already;
   // `copy`: as it is now, whatever training changes afterwards.
@@ -98,27 +83,6 @@ class Learner {
   void check_rows() const;  // an Error when the objective cannot judge these
 
  private:
-  // What a resumed run continues with, besides tensors and the data's position.
-  struct State {
-    int64_t step = 0;
-    int64_t tokens = 0;
-    double train_seconds = 0;
-    std::string started;  // the date
-    double accuracy_before = -1;
-    double best_loss = -1;
-    int64_t best_step = -1;
-    double last_loss = 0;
-  };
-  // The step that the device computes while the next one is prepared.
-  struct Begun {
-    training::PendingStep pending;
-    int64_t step = 0;
-    double lr = 0, data_wait = 0;  // seconds that the data were not ready
-    double epoch = 0;
-    Json::Object values = {};  // of its rows (BatchSource)
-    reports::TensorBoardWriter::Scalars scalars = {};
-  };
-
   // A checkpoint that has no name yet.
   struct Save {
     int64_t step = 0;
@@ -137,10 +101,6 @@ class Learner {
   void build_with(Recipe::MakeObjective make_objective);  // null: none
   void make_adapter();
   void make_trainer();
-  void write_metrics(const collectives::Root& root, const Report& report, double peak_flops);
-  // Numbers of now, while the other ranks go on.
-  void note(const Json::Object& values, const reports::TensorBoardWriter::Scalars& scalars);
-  void keep_if_best(double loss, const std::string& what);  // what was evaluated
   void ask(const char* when, double& accuracy);
   // `whole`: gives a trained parameter by its place, where ranks hold parts
   // (checkpoints/states/placed_tensors.h).
@@ -159,31 +119,25 @@ class Learner {
   std::shared_ptr<const training::Objective> objective_;
   std::unique_ptr<optimizers::AdamW> optimizer_;
   std::unique_ptr<training::Trainer> trainer_;  // of the whole model
-  double balance_factor_ = 0;                   // of the load balancing loss
-  IdleExperts idle_experts_;
-  LossWatch loss_watch_;
-  State state_;
+  LearnerProgress progress_;
+  LearnerMetrics metrics_;
+  PendingUpdate update_;
   int64_t asked_step_ = 0, saved_step_ = 0;  // of the last checkpoint that is written or was; that was
   int64_t kept_step_ = -1;                   // besides the newest
   checkpoints::StagedOwner owner_of_states_;
   std::optional<Save> prepared_;
   bool stopped_ = false, diverged_ = false;
   bool was_finished_ = false;  // before this process
-  bool owes_evaluation_ = false;
   std::string stop_reason_;
   double accuracy_after_ = -1;
   data::Batch batch_;
   Json read_at_;                    // with an objective: the data's state before the batch that was read last
   std::optional<Json> refused_at_;  // the same of a batch that is not learnt from
-  double data_wait_ = 0, last_report_ = 0;
-  double last_rollouts_ = 0;  // Phases::rollout_seconds at the last report
-  std::optional<Begun> begun_;
+  double data_wait_ = 0;
   std::vector<data::PackedRow> eval_rows_;
   std::vector<Answer> answers_;
   std::optional<int32_t> ending_;  // of what is taught, that generation does not stop at (taught_ending.h)
   std::unique_ptr<BatchSource> batches_;
-  collectives::OfRoot<reports::MetricsWriter> metrics_;
-  collectives::OfRoot<reports::TensorBoardWriter> events_;
 };
 
 }  // namespace temper::recipes

@@ -23,57 +23,42 @@ bool Learner::restore() {
   folder.check_origin(state);
   checkpoints::read_placed(*reader, kOptimizer, optimizer_->state());
   if (!is_adapter()) read_quantizers(*reader, inputs_.setup.model->decoder.quantizers());
-  state_.step = state.at("step").as_int();
-  state_.tokens = state.at("tokens").as_int();
-  state_.train_seconds = state.at("train_seconds").as_double();
-  state_.accuracy_before = state.at("accuracy_before").as_double();
-  if (const Json* started = state.find("started")) state_.started = started->as_string();
-  state_.best_loss = state.at("best_loss").as_double();
-  state_.best_step = state.at("best_step").as_int();
-  state_.last_loss = state.at("last_loss").as_double();
-  saved_step_ = asked_step_ = state_.step;
-  kept_step_ = state_.best_step;
-  optimizer_->restored(schedule_.made_of(state_.step));
+  progress_ = LearnerProgress::of(state);
+  saved_step_ = asked_step_ = progress_.step;
+  kept_step_ = progress_.best_step;
+  optimizer_->restored(schedule_.made_of(progress_.step));
   if (Critic* const critic = batches_->critic()) {
     checkpoints::read_placed(*reader, kCritic, critic->state());
-    critic->restored(state_.step);
+    critic->restored(progress_.step);
   }
-  owes_evaluation_ = state.find("owes_evaluation") != nullptr;
   batches_->restore(state.at("data"), state.find("stopped") != nullptr);
-  log_info(fmt::format("resuming {} after step {}", inputs_.files.folder, state_.step));
+  log_info(fmt::format("resuming {} after step {}", inputs_.files.folder, progress_.step));
   folder.warn_of_program(state);
-  if (!is_done()) schedule_.warn_of_jump(state_.step, state);
+  if (!is_done()) schedule_.warn_of_jump(progress_.step, state);
   return true;
 }
 
 Json Learner::state_to_save() const {
-  Json state = Json::Object{{"step", state_.step},
-                            {"tokens", state_.tokens},
-                            {"train_seconds", state_.train_seconds},
-                            {"program", program_version()},
-                            {"started", state_.started},
-                            {"accuracy_before", state_.accuracy_before},
-                            {"best_loss", state_.best_loss},
-                            {"best_step", state_.best_step},
-                            {"last_loss", state_.last_loss},
-                            {"next_lr", schedule_.lr(state_.step)},
-                            {"data", refused_at_ ? *refused_at_ : batches_->state()},
-                            {"origin", inputs_.setup.origin}};
+  Json::Object all = progress_.to_json();
+  all.emplace_back("next_lr", schedule_.lr(progress_.step));
+  all.emplace_back("data", refused_at_ ? *refused_at_ : batches_->state());
+  all.emplace_back("origin", inputs_.setup.origin);
+  Json state = std::move(all);
   if (!stop_reason_.empty()) state.set("stopped", stop_reason_);
-  if (owes_evaluation_) state.set("owes_evaluation", true);
+  if (progress_.owes_evaluation) state.set("owes_evaluation", true);
   if (is_adapter()) state.set("base", inputs_.setup.base);
   return state;
 }
 
 void Learner::prepare_save(bool again, bool copy) {
   if (!is_unsaved() && !again) return;
-  prepared_.emplace(Save{state_.step,
-                         checkpoints::SharedState(inputs_.files.states(), state_.step, owner_of_states_),
+  prepared_.emplace(Save{progress_.step,
+                         checkpoints::SharedState(inputs_.files.states(), progress_.step, owner_of_states_),
                          checkpoints::OwnedTensors(optimizer_->state(), inputs_.ranks().rank()),
                          {},
                          {},
                          {},
-                         state_.best_step});
+                         progress_.best_step});
   Save& save = *prepared_;
   if (const Critic* const critic = batches_->critic())
     save.critic = checkpoints::OwnedTensors(critic->state(), inputs_.ranks().rank());
@@ -85,7 +70,7 @@ void Learner::prepare_save(bool again, bool copy) {
     save.critic.copy();
     save.quantizers.copy();
   }
-  asked_step_ = state_.step;
+  asked_step_ = progress_.step;
 }
 
 void Learner::write_save(const std::atomic<bool>& given_up) noexcept {
@@ -105,9 +90,7 @@ void Learner::commit_save() {
   prepared_.reset();
   // A run that resumes from it, after a power cut, too, has the numbers of all updates before. Where they
   // cannot be synced the run ends behind its checkpoint.
-  const std::optional<Error> failed = collectives::error_in([&] {
-    inputs_.setup.kept_errors->at_root([&](const collectives::Root& root) { metrics_.get(root).sync(); });
-  });
+  const std::optional<Error> failed = collectives::error_in([&] { metrics_.sync(); });
   save.files.commit(inputs_.ranks());
   saved_step_ = save.step;
   kept_step_ = save.best_step;

@@ -49,7 +49,9 @@ TEST(LearnerFolder, AStateOfAnotherBaseOrOriginIsRefused) {
   const LearnerFolder folder(*run.inputs);
   folder.check_base(Json::Object{});
   folder.check_base(Json::Object{{"base", "this"}});
-  expect_has(error_of([&] { folder.check_base(Json::Object{{"base", "that"}}); }),
+  expect_has(error_of([&] {
+               folder.check_base(Json::Object{{"base", "that"}});
+             }),
              "was trained on other weights than");
   folder.check_origin(Json::Object{});
   folder.check_origin(Json::Object{{"origin", run.setup->origin}});

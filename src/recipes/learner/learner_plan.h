@@ -14,9 +14,9 @@ Sample sample_rows(const LearnerInputs& inputs);
 int64_t plan_disk(const LearnerInputs& inputs, const UpdateSchedule& schedule, bool between);
 
 struct LearnerCheck {
-  data::Batch batch;  // of the first update
-  RowsRead read;      // as the run will read them
-  int64_t step = 0;   // that the folder's run has reached
+  data::Batch batch;                    // of the first update
+  RowsRead read;                        // as the run will read them
+  int64_t step = 0;                     // that the folder's run has reached
   std::string trained = "all weights";  // of an adapter: "42 adapted modules, 0 tensors trained in full"
 };
 // Looks at the folder, reads the rows, and makes the adapter's plan. Errors: what would stop the run.

@@ -67,8 +67,7 @@ void Learner::write_result(const collectives::Root& root, const Whole& whole) {
   const std::string result = inputs_.result();
   if (!diverged_) save_result(result, whole);
   if (was_finished_) prune();  // where the process that finished was killed before it did
-  metrics_.get(root).close();
-  events_.get(root).close();
+  metrics_.close(root);
   const RunCurves curves(inputs_.files.metrics());
   curves.draw(inputs_.files.curve(), file_name(inputs_.files.folder));
   write_file(inputs_.files.summary(), summary(curves).dump(2) + "\n");
@@ -81,13 +80,13 @@ void Learner::write_result(const collectives::Root& root, const Whole& whole) {
     inputs_.log(training::describe(trainer_->graphs()));
   inputs_.log(
       diverged_
-          ? fmt::format("diverged in step {}; {}", state_.step,
+          ? fmt::format("diverged in step {}; {}", progress_.step,
                         saved_step_ > 0
                             ? fmt::format("step {} is saved in {}", saved_step_, inputs_.files.states())
                             : "none before it was saved")
           : fmt::format("{} {} steps in {}, loss {:.4f}: {}{}",
-                        was_finished_ ? "this run is finished: it trained" : "trained", state_.step,
-                        format_duration(state_.train_seconds), state_.last_loss, result,
+                        was_finished_ ? "this run is finished: it trained" : "trained", progress_.step,
+                        format_duration(progress_.train_seconds), progress_.last_loss, result,
                         was_finished_ ? ". For more, set train.steps or train.epochs higher; for a new run, "
                                         "choose another output"
                                       : ""));
@@ -96,40 +95,42 @@ void Learner::write_result(const collectives::Root& root, const Whole& whole) {
 
 // The result is what the last update made.
 void Learner::say_where_the_best_is() const {
-  if (state_.best_step < 0 || state_.best_step == state_.step) return;
+  if (progress_.best_step < 0 || progress_.best_step == progress_.step) return;
   const bool rewards = inputs_.recipe().rollouts != nullptr;
-  inputs_.log(fmt::format("step {} had the best evaluation ({} {:.4f}): that {} is in {}", state_.best_step,
-                          rewards ? "reward" : "loss", rewards ? -state_.best_loss : state_.best_loss,
+  inputs_.log(fmt::format("step {} had the best evaluation ({} {:.4f}): that {} is in {}",
+                          progress_.best_step, rewards ? "reward" : "loss",
+                          rewards ? -progress_.best_loss : progress_.best_loss,
                           is_adapter() ? "adapter" : "model", inputs_.files.best()));
 }
 
 Json Learner::summary(const RunCurves& curves) const {
   const auto known = [](double value) { return value < 0 ? Json() : Json(with_six_digits(value)); };
   const bool rewards = inputs_.recipe().rollouts != nullptr;
-  const Json eval_loss = rewards || state_.best_step < 0 ? Json() : Json(with_six_digits(state_.best_loss));
-  Json::Object values{
-      {"steps", state_.step},
-      {"loss", with_six_digits(state_.last_loss)},
-      {"eval_loss", eval_loss},
-      {"best_step", state_.best_step < 0 ? Json() : Json(state_.best_step)},
-      {"exact_match_before", known(state_.accuracy_before)},
-      {"exact_match_after", known(accuracy_after_)},
-      {"started", state_.started.empty() ? Json() : Json(state_.started)},
-      {"finished", utc_now()},
-      {"train_seconds", with_six_digits(state_.train_seconds)},
-      {"tokens", state_.tokens},
-      {"tokens_per_second",
-       with_six_digits(state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds
-                                                : 0.0)},
-      {"data", batches_->counts()},
-      {"data_wait_seconds", with_six_digits(batches_->seconds_waited())},
-      {"device", to_string(inputs_.setup.facts.device)},
-      {"device_name", inputs_.setup.facts.name},
-      {"peak_memory_bytes", inputs_.setup.peak_memory()},
-      {"version", version()},
-      {"commit", commit().empty() ? Json() : Json(commit())}};
+  const Json eval_loss =
+      rewards || progress_.best_step < 0 ? Json() : Json(with_six_digits(progress_.best_loss));
+  Json::Object values{{"steps", progress_.step},
+                      {"loss", with_six_digits(progress_.last_loss)},
+                      {"eval_loss", eval_loss},
+                      {"best_step", progress_.best_step < 0 ? Json() : Json(progress_.best_step)},
+                      {"exact_match_before", known(progress_.accuracy_before)},
+                      {"exact_match_after", known(accuracy_after_)},
+                      {"started", progress_.started.empty() ? Json() : Json(progress_.started)},
+                      {"finished", utc_now()},
+                      {"train_seconds", with_six_digits(progress_.train_seconds)},
+                      {"tokens", progress_.tokens},
+                      {"tokens_per_second",
+                       with_six_digits(progress_.train_seconds > 0
+                                           ? static_cast<double>(progress_.tokens) / progress_.train_seconds
+                                           : 0.0)},
+                      {"data", batches_->counts()},
+                      {"data_wait_seconds", with_six_digits(batches_->seconds_waited())},
+                      {"device", to_string(inputs_.setup.facts.device)},
+                      {"device_name", inputs_.setup.facts.name},
+                      {"peak_memory_bytes", inputs_.setup.peak_memory()},
+                      {"version", version()},
+                      {"commit", commit().empty() ? Json() : Json(commit())}};
   if (!objective_ && eval_loss.is_number())
-    values.emplace_back("eval_perplexity", with_six_digits(std::exp(state_.best_loss)));
+    values.emplace_back("eval_perplexity", with_six_digits(std::exp(progress_.best_loss)));
   for (const char* const name : {"reward", "eval_reward"})
     if (Json span = curves.span_of(name); !span.is_null()) values.emplace_back(name, std::move(span));
   if (!stop_reason_.empty()) values.emplace_back("stopped", stop_reason_);

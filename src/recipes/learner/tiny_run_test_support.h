@@ -6,7 +6,8 @@
 
 namespace temper::recipes {
 
-// The files of a run that would train adapters (none: the model) of a tiny model, whose weights are not there.
+// The files of a run that would train adapters (none: the model) of a tiny model, whose weights are not
+// there.
 class TinyRunFiles {
  public:
   TinyRunFiles() {

@@ -32,10 +32,9 @@ int64_t UpdateSchedule::total_steps() const {
   if (config.train.steps > 0) return config.train.steps;
   if (!estimated_steps_) {
     const auto updates_per_epoch = inputs_.recipe().updates_per_epoch;
-    const double per_epoch =
-        updates_per_epoch != nullptr
-            ? updates_per_epoch(config, inputs_.data)
-            : data::estimate_steps_per_epoch(inputs_.data.train, loader_options(config));
+    const double per_epoch = updates_per_epoch != nullptr
+                                 ? updates_per_epoch(config, inputs_.data)
+                                 : data::estimate_steps_per_epoch(inputs_.data.train, loader_options(config));
     const double steps = per_epoch * config.train.passes();
     if (steps > kMostSteps)
       fail(
@@ -77,7 +76,8 @@ void UpdateSchedule::warn_of_keys_without_effect() const {
 
 void UpdateSchedule::warn_of_jump(int64_t step, const Json& state) const {
   const Json* planned = state.find("next_lr");
-  if (planned == nullptr || !(std::abs(lr(step) - planned->as_double()) > 1e-9 * inputs_.config.train.optimizer.lr))
+  if (planned == nullptr ||
+      !(std::abs(lr(step) - planned->as_double()) > 1e-9 * inputs_.config.train.optimizer.lr))
     return;
   log_warning(fmt::format(
       "[{}] the learning rate jumps: update {} would have had {:.3g} as the run was configured before, and "

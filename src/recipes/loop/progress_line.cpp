@@ -6,10 +6,10 @@ namespace temper::recipes {
 namespace {
 
 // The mean over adapters, as for the loss.
-void add_preference(const std::vector<Learner::Report>& reports, reports::StepReport& line) {
+void add_preference(const std::vector<UpdateReport>& reports, reports::StepReport& line) {
   double margin = 0, accuracy = 0, count = 0;
   bool pairs = true;
-  for (const Learner::Report& report : reports) {
+  for (const UpdateReport& report : reports) {
     if (!report.result.preference) continue;
     ++count;
     margin += report.result.preference->margin();
@@ -22,9 +22,9 @@ void add_preference(const std::vector<Learner::Report>& reports, reports::StepRe
 }
 
 // The mean over adapters.
-void add_distillation(const std::vector<Learner::Report>& reports, reports::StepReport& line) {
+void add_distillation(const std::vector<UpdateReport>& reports, reports::StepReport& line) {
   double divergence = 0, agreement = 0, count = 0;
-  for (const Learner::Report& report : reports) {
+  for (const UpdateReport& report : reports) {
     if (!report.result.distillation) continue;
     ++count;
     divergence += report.result.distillation->divergence;
@@ -36,19 +36,19 @@ void add_distillation(const std::vector<Learner::Report>& reports, reports::Step
 }
 
 // The largest load of an expert in any layer.
-void add_expert_load(const std::vector<Learner::Report>& reports, reports::StepReport& line) {
+void add_expert_load(const std::vector<UpdateReport>& reports, reports::StepReport& line) {
   double largest = 0;
-  for (const Learner::Report& report : reports)
+  for (const UpdateReport& report : reports)
     for (const training::RouterLoad& load : report.result.routers)
       largest = std::max(largest, load.largest_over_mean());
   if (largest > 0) line.extras.emplace_back("expert load", largest);
 }
 
 // The mean over adapters. Only the first update after a rollout reports the rewards of its answers.
-void add_reward(const std::vector<Learner::Report>& reports, std::optional<double>& last,
+void add_reward(const std::vector<UpdateReport>& reports, std::optional<double>& last,
                 reports::StepReport& line) {
   double sum = 0, count = 0;
-  for (const Learner::Report& report : reports)
+  for (const UpdateReport& report : reports)
     for (const auto& [name, value] : report.values)
       if (name == "reward") {
         sum += value.as_double();
@@ -60,10 +60,10 @@ void add_reward(const std::vector<Learner::Report>& reports, std::optional<doubl
 
 }  // namespace
 
-reports::StepReport progress_line(const std::vector<Learner::Report>& reports,
+reports::StepReport progress_line(const std::vector<UpdateReport>& reports,
                                   std::optional<double>& last_reward) {
   reports::StepReport line;
-  for (const Learner::Report& report : reports) {
+  for (const UpdateReport& report : reports) {
     if (report.total_steps > line.total_steps) {
       line.step = report.step;
       line.total_steps = report.total_steps;
@@ -82,9 +82,9 @@ reports::StepReport progress_line(const std::vector<Learner::Report>& reports,
   return line;
 }
 
-StepWork work_of(const std::vector<Learner::Report>& reports) {
+StepWork work_of(const std::vector<UpdateReport>& reports) {
   StepWork work;
-  for (const Learner::Report& report : reports) {
+  for (const UpdateReport& report : reports) {
     work.tokens += static_cast<double>(report.result.tokens);
     work.flops += report.result.flops;
     work.seconds = std::max(work.seconds, report.seconds);

@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include "recipes/learner/learner.h"
+#include "recipes/learner/pending_update.h"
 #include "reports/progress.h"
 
 namespace temper::recipes {
@@ -11,7 +11,7 @@ namespace temper::recipes {
 // several adapters: steps, epoch and learning rate of the one with the most steps, the largest norm of
 // gradients, and means of losses, rewards, margins and accuracies. Rates and memory are not filled in.
 // `last_reward` is the mean reward of the newest rollout, which later updates from that rollout show, too.
-reports::StepReport progress_line(const std::vector<Learner::Report>& reports,
+reports::StepReport progress_line(const std::vector<UpdateReport>& reports,
                                   std::optional<double>& last_reward);
 
 // Sums over the learners of a step.
@@ -19,6 +19,6 @@ struct StepWork {
   double tokens = 0, flops = 0;
   double seconds = 0;  // the longest, since they have them at the same time
 };
-StepWork work_of(const std::vector<Learner::Report>& reports);
+StepWork work_of(const std::vector<UpdateReport>& reports);
 
 }  // namespace temper::recipes

@@ -7,8 +7,8 @@ namespace {
 
 using Extras = std::vector<std::pair<std::string, double>>;
 
-Learner::Report report_at(int64_t step, int64_t total_steps, double loss) {
-  Learner::Report report;
+UpdateReport report_at(int64_t step, int64_t total_steps, double loss) {
+  UpdateReport report;
   report.step = step;
   report.total_steps = total_steps;
   report.result.loss = loss;
@@ -16,7 +16,7 @@ Learner::Report report_at(int64_t step, int64_t total_steps, double loss) {
 }
 
 TEST(ProgressLine, OfAdaptersCountsTheStepsOfTheLongest) {
-  std::vector<Learner::Report> reports{report_at(5, 10, 2), report_at(5, 40, 4)};
+  std::vector<UpdateReport> reports{report_at(5, 10, 2), report_at(5, 40, 4)};
   reports[0].result.grad_norm = 3;
   reports[1].result.grad_norm = 1;
   reports[1].epoch = 0.5;
@@ -35,7 +35,7 @@ TEST(ProgressLine, OfAdaptersCountsTheStepsOfTheLongest) {
 }
 
 TEST(ProgressLine, LaterUpdatesOfARolloutShowItsReward) {
-  Learner::Report first = report_at(1, 4, 1), later = report_at(2, 4, 1), other = first;
+  UpdateReport first = report_at(1, 4, 1), later = report_at(2, 4, 1), other = first;
   first.values = {{"reward", 0.25}};
   other.values = {{"reward", 0.75}};
   std::optional<double> reward;
@@ -46,7 +46,7 @@ TEST(ProgressLine, LaterUpdatesOfARolloutShowItsReward) {
 
 // Answers that are not in pairs have no accuracy.
 TEST(ProgressLine, AccuracyNeedsPairs) {
-  Learner::Report paired = report_at(1, 4, 1), single = paired;
+  UpdateReport paired = report_at(1, 4, 1), single = paired;
   paired.result.preference = {.chosen_reward = 3, .rejected_reward = 1, .pairs = 4, .correct = 3};
   single.result.preference = {.chosen_reward = 1, .rejected_reward = 1};
   std::optional<double> reward;
@@ -59,8 +59,8 @@ TEST(ProgressLine, AccuracyNeedsPairs) {
 
 // Adapters share the seconds of a step.
 TEST(ProgressLine, WorkOfAdaptersIsDoneAtTheSameTime) {
-  std::vector<Learner::Report> reports{report_at(1, 4, 1), report_at(1, 4, 1)};
-  for (Learner::Report& report : reports) {
+  std::vector<UpdateReport> reports{report_at(1, 4, 1), report_at(1, 4, 1)};
+  for (UpdateReport& report : reports) {
     report.result.tokens = 100;
     report.result.flops = 7;
     report.seconds = 2;

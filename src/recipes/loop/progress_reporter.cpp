@@ -23,7 +23,7 @@ void ProgressReporter::begin() {
   if (setup_.ranks.rank() == 0) progress_ = std::make_unique<reports::Progress>();
 }
 
-void ProgressReporter::show(const std::vector<Learner::Report>& reports) {
+void ProgressReporter::show(const std::vector<UpdateReport>& reports) {
   if (reports.empty() || !progress_) return;
   reports::StepReport line = progress_line(reports, reward_);
   const StepWork work = work_of(reports);

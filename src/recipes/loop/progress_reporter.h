@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "recipes/learner/learner.h"
+#include "recipes/learner/pending_update.h"
 #include "reports/progress.h"
 #include "reports/recent_rate.h"
 
@@ -20,8 +20,8 @@ class ProgressReporter {
   double peak_flops() const { return peak_flops_; }  // per second, of one rank's device; 0: unknown
 
   void begin();
-  void show(const std::vector<Learner::Report>& reports);  // of one step; nothing where there are none
-  void finish();                                           // leaves the last line on the terminal
+  void show(const std::vector<UpdateReport>& reports);  // of one step; nothing where there are none
+  void finish();                                        // leaves the last line on the terminal
 
  private:
   int64_t memory_in_use() const;  // bytes

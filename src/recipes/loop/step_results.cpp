@@ -8,7 +8,7 @@
 namespace temper::recipes {
 
 void StepResults::collect() {
-  std::vector<Learner::Report> reports;
+  std::vector<UpdateReport> reports;
   for (const auto& learner : learners_) try {
       if (auto report = learner->report(progress_.peak_flops())) reports.push_back(std::move(*report));
     } catch (const Error& error) {

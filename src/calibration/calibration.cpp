@@ -54,14 +54,16 @@ void begin(Quantizer& each, const layers::Decoder& model) {
 }
 
 // Experts by layer that had no token, where their weights are quantized.
-std::vector<std::string> idle_experts(const Quantizers& quantizers,
+std::vector<std::string> idle_experts(layers::Decoder& model,
                                       const std::vector<training::RouterLoad>& loads) {
+  const WeightTable& table = model.parameters().table();
+  const Quantizers& quantizers = model.quantizers();
   std::vector<std::string> idle;
   for (const training::RouterLoad& load : loads) {
-    const std::string layer = fmt::format("layers.{}.", load.layer);
     const auto found =
         std::find_if(quantizers.all().begin(), quantizers.all().end(), [&](const Quantizer& each) {
-          return each.planned.experts > 0 && each.planned.name.starts_with(layer);
+          return each.planned.experts > 0 &&
+                 table.find(each.planned.weight)->layer == static_cast<int64_t>(load.layer);
         });
     if (found == quantizers.all().end() || load.idle() == 0) continue;
     std::vector<std::string> experts;
@@ -134,7 +136,7 @@ Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>
   const bool passes = std::any_of(quantizers.all().begin(), quantizers.all().end(), is_calibrated_input);
   if (passes) passed = pass_unrounded(model, rows, options.micro_batch_tokens, parts);
   if (passed) {
-    calibration.idle_experts = idle_experts(quantizers, passed->loads);
+    calibration.idle_experts = idle_experts(model, passed->loads);
     calibration.tokens = parts.sum("tokens of the calibration", passed->tokens);
   }
   share_amax(quantizers, ranks);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "base/error.h"
@@ -23,22 +22,15 @@ std::vector<std::string> modules_of(const LoraTarget& target) {
   return target.each.empty() ? std::vector{target.module} : target.each;
 }
 
-// The first part of a name that is a number: "model.layers.3.mlp.up_proj" is of layer 3.
-bool is_in_layers(const std::string& module, const std::vector<int64_t>& layers) {
-  if (layers.empty()) return true;
-  for (size_t at = module.find('.'); at != std::string::npos; at = module.find('.', at + 1)) {
-    int64_t number = -1;
-    const char *begin = module.data() + at + 1, *end = module.data() + module.size();
-    const auto [rest, error] = std::from_chars(begin, end, number);
-    if (error == std::errc() && (rest == end || *rest == '.'))
-      return std::find(layers.begin(), layers.end(), number) != layers.end();
-  }
-  return false;
+// Whether the configuration is about a weight of this layer: where it names layers, not about those of none.
+bool is_of_layers(const AdapterConfig& config, std::optional<int64_t> layer) {
+  return config.layers.empty() ||
+         std::any_of(config.layers.begin(), config.layers.end(), [&](int64_t each) { return layer == each; });
 }
 
 bool is_named(const AdapterConfig& config, const LoraTarget& target, const std::string& module) {
   if (names_parameter(config.lora, module + ".weight")) return true;
-  if (config.lora.excluded.contains(module) || !is_in_layers(module, config.layers)) return false;
+  if (config.lora.excluded.contains(module) || !is_of_layers(config, target.spec->layer)) return false;
   const LoraRole role = target.spec->lora;
   const bool in_all =
       stands_for_linears(config.named.names) && role != LoraRole::kHead && role != LoraRole::kEmbedding;
@@ -52,7 +44,7 @@ void warn_of_strangers(const AdapterConfig& config, const LoraPlan& plan, const 
     strangers.push_back(fmt::format("'{}' ({})", entry, key));
   };
   for (const std::string& name : config.named.names) {
-    const auto is = [&](const std::string& module) { return is_module(module, name); };
+    const auto is = [&](const LoraModule& module) { return is_module(module.name, name); };
     if (name != kAllLinear && std::none_of(plan.modules.begin(), plan.modules.end(), is))
       add(name, "target_modules");
   }
@@ -82,9 +74,9 @@ void warn_of_missing_targets(const AdapterConfig& config, const LoraPlan& plan, 
   }
   const bool all = stands_for_linears(config.named.names);
   std::vector<std::string> missing;
-  for (const std::string& module : plan.modules) {
+  for (const auto& [module, layer] : plan.modules) {
     const bool named = config.named.contains(module) || (all && kinds.contains(last_part_of(module)));
-    if (named && is_in_layers(module, config.layers) && !config.lora.excluded.contains(module) &&
+    if (named && is_of_layers(config, layer) && !config.lora.excluded.contains(module) &&
         !whole.contains(module) && !adapted.contains(module))
       missing.push_back(module);
   }
@@ -111,7 +103,7 @@ void warn_of_saved(const AdapterConfig& config, const LoraPlan& plan, const std:
         !(bias && config.lora.bias != LoraBias::kNone))
       unnamed.push_back(each.source);
   }
-  for (const std::string& module : plan.modules)
+  for (const auto& [module, layer] : plan.modules)
     if (whole.contains(module) && !saved.contains(module)) missing.push_back(module);
   if (!missing.empty())
     log_warning(fmt::format(

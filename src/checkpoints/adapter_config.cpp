@@ -149,8 +149,8 @@ Json targets_json(const LoraConfig& config, const LoraPlan& plan) {
   for (const std::string& module : modules) {
     // The short name, unless it is one of others, too: of experts that are left alone.
     const std::string name = module.substr(module.rfind('.') + 1);
-    const bool more = std::any_of(plan.modules.begin(), plan.modules.end(), [&](const std::string& other) {
-      return is_module(other, name) && !modules.contains(other);
+    const bool more = std::any_of(plan.modules.begin(), plan.modules.end(), [&](const LoraModule& other) {
+      return is_module(other.name, name) && !modules.contains(other.name);
     });
     names.insert(whole_names || more ? module : name);
   }
@@ -165,11 +165,11 @@ Json saved_json(const LoraConfig& config, const LoraPlan& plan) {
     if (saved.source.ends_with(".weight")) trained.insert(saved.source.substr(0, saved.source.rfind('.')));
   std::vector<std::string> names;
   for (const std::string& name : config.modules_to_save) {
-    const bool more = std::any_of(plan.modules.begin(), plan.modules.end(), [&](const std::string& module) {
-      return module.ends_with(name) && !trained.contains(module);
+    const bool more = std::any_of(plan.modules.begin(), plan.modules.end(), [&](const LoraModule& module) {
+      return module.name.ends_with(name) && !trained.contains(module.name);
     });
     if (!more) names.push_back(name);
-    for (const std::string& module : plan.modules)
+    for (const auto& [module, layer] : plan.modules)
       if (more && is_module(module, name) && trained.contains(module)) names.push_back(module);
   }
   return names.empty() ? Json() : names_json(names);
@@ -177,7 +177,7 @@ Json saved_json(const LoraConfig& config, const LoraPlan& plan) {
 
 // Towers have modules of the text's names, which PEFT would adapt, too.
 Json excluded_json(const LoraConfig& config, const LoraPlan& plan) {
-  const auto is_text = [](const std::string& module) { return module.starts_with(kTextInTables); };
+  const auto is_text = [](const LoraModule& module) { return module.name.starts_with(kTextInTables); };
   const Json own = is_expressible(config.excluded) ? choice_json(config.excluded) : Json();
   if (std::none_of(plan.modules.begin(), plan.modules.end(), is_text)) return own;
   std::vector<std::string> all;

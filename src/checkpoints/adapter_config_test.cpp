@@ -22,10 +22,16 @@ std::string refusal_with(const Json::Object& changes) {
 }
 
 // A weight, or another tensor, of a module.
-void add_weight(WeightTable& base, const std::string& name, LoraRole role, const Shape& shape = {4, 2}) {
+void add_weight(WeightTable& base, const std::string& name, LoraRole role, const Shape& shape = {4, 2},
+                std::optional<int64_t> layer = {}) {
   std::vector<std::string> axes{"inner", "hidden"};
   axes.resize(static_cast<size_t>(shape.ndim()));
-  base.add({.name = name, .shape = shape, .axes = axes, .sources = {{name, shape[0]}}, .lora = role});
+  base.add({.name = name,
+            .shape = shape,
+            .axes = axes,
+            .sources = {{name, shape[0]}},
+            .lora = role,
+            .layer = layer});
 }
 // One linear, and an embedding.
 WeightTable small_model(const std::string& text = "model.") {
@@ -247,20 +253,23 @@ TEST(AdapterAgreement, AllLinearIsNeitherEmbeddingNorHead) {
             "");
 }
 
-// The number of a layer is a whole part of a name.
-TEST(AdapterAgreement, LayersByTheFirstNumberOfAName) {
+// What names look like says nothing.
+TEST(AdapterAgreement, LayersAreThoseThatWeightsAreIn) {
   WeightTable base;
-  for (const char* name :
-       {"model.layers.1.up_proj", "model.layers.1x.up_proj", "model.norm_2.up_proj", "up_proj"})
-    add_weight(base, std::string(name) + ".weight", LoraRole::kLinear);
+  for (const auto& [name, layer] : std::initializer_list<std::pair<const char*, std::optional<int64_t>>>{
+           {"model.first.up_proj", 1}, {"model.layers.1.up_proj", 3}, {"layers.2.up_proj", {}}})
+    add_weight(base, std::string(name) + ".weight", LoraRole::kLinear, {4, 2}, layer);
   const auto said = [&](const Json::Array& layers, const std::string& regex) {
     return agreement(base, {{"target_modules", Json::Array{"up_proj"}}, {"layers_to_transform", layers}},
                      {.targets = {.regex = regex}});
   };
-  EXPECT_EQ(said({1}, R"(model\.layers\.1\.up_proj)"), "");
+  EXPECT_EQ(said({1}, R"(model\.first\.up_proj)"), "");
   expect_has(said({1, 2}, ".*up_proj"),
-             "does not name model.layers.1x.up_proj, model.norm_2.up_proj, up_proj, of which the adapter's "
-             "file has");
+             "does not name model.layers.1.up_proj, layers.2.up_proj, of which the adapter's file has");
+  expect_has(
+      said({1, 3}, R"(model\.first\.up_proj)"),
+      "1 of 2 modules that target_modules names have no tensors in the adapter's file and stay as they "
+      "are: model.layers.1.up_proj;");
 }
 
 TEST(AdapterAgreement, BiasesThatTheFileHas) {

@@ -40,6 +40,7 @@ WeightSpec up_proj(int layer) {
   spec.axes = {"inner", "hidden"};
   spec.sources = {{fmt::format("model.layers.{}.mlp.up_proj.weight", layer), 4}};
   spec.lora = LoraRole::kLinear;
+  spec.layer = layer;
   return spec;
 }
 

@@ -10,6 +10,11 @@
 
 namespace temper::layers {
 
+void WeightScope::add(WeightSpec spec) {
+  spec.layer = layer_;
+  table_.add(std::move(spec));
+}
+
 void WeightScope::vector(const std::string& name, const std::string& axis,
                          const std::vector<WeightSource>& sources, bool zeros,
                          std::vector<WeightSegment> segments) {
@@ -25,17 +30,17 @@ void WeightScope::vector(const std::string& name, const std::string& axis,
     rows += source.rows;
   }
   spec.shape = {rows};
-  table_.add(std::move(spec));
+  add(std::move(spec));
 }
 
 void WeightScope::norm_of_stream(const std::string& name, const WeightSource& source, bool zeros) {
-  table_.add({.name = scope_ + name,
-              .shape = {source.rows},
-              .axes = {"hidden"},
-              .sources = {{source_scope_ + source.name, source.rows}},
-              .decay = false,
-              .zeros = zeros,
-              .of_stream = true});
+  add({.name = scope_ + name,
+       .shape = {source.rows},
+       .axes = {"hidden"},
+       .sources = {{source_scope_ + source.name, source.rows}},
+       .decay = false,
+       .zeros = zeros,
+       .of_stream = true});
 }
 
 void WeightScope::linear(const std::string& name, const Matrix& matrix,
@@ -47,13 +52,13 @@ void WeightScope::linear(const std::string& name, const Matrix& matrix,
     weights.push_back({source_scope_ + module.name + ".weight", module.rows});
     biases.push_back({module.name + ".bias", module.rows});
   }
-  table_.add({.name = scope_ + name + ".weight",
-              .shape = {rows, matrix.width},
-              .axes = {matrix.out, matrix.in},
-              .sources = weights,
-              .lora = LoraRole::kLinear,
-              .quantize = true,
-              .segments = matrix.segments});
+  add({.name = scope_ + name + ".weight",
+       .shape = {rows, matrix.width},
+       .axes = {matrix.out, matrix.in},
+       .sources = weights,
+       .lora = LoraRole::kLinear,
+       .quantize = true,
+       .segments = matrix.segments});
   if (matrix.bias) vector(name + ".bias", matrix.out, biases, false, matrix.segments);
 }
 
@@ -61,13 +66,13 @@ void WeightScope::router(const std::string& name, const Matrix& matrix, const We
                          const std::string& stacked) {
   const bool renamed = stacked != module.name;
   const Shape shape{module.rows, matrix.width};
-  table_.add({.name = scope_ + name,
-              .shape = shape,
-              .axes = {matrix.out, matrix.in},
-              .sources = {{source_scope_ + module.name + ".weight", module.rows}},
-              .lora = LoraRole::kRouter,
-              .stacked = renamed ? source_scope_ + stacked + ".weight" : std::string(),
-              .stacked_shape = renamed ? shape : Shape()});
+  add({.name = scope_ + name,
+       .shape = shape,
+       .axes = {matrix.out, matrix.in},
+       .sources = {{source_scope_ + module.name + ".weight", module.rows}},
+       .lora = LoraRole::kRouter,
+       .stacked = renamed ? source_scope_ + stacked + ".weight" : std::string(),
+       .stacked_shape = renamed ? shape : Shape()});
 }
 
 void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t experts,
@@ -88,7 +93,7 @@ void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t
   spec.stacked_shape = {experts, rows / experts, matrix.width};
   spec.transposes_stacked = transposes;
   spec.experts = experts;
-  table_.add(std::move(spec));
+  add(std::move(spec));
 }
 
 void WeightScope::transposed_experts(const std::string& name, const Matrix& matrix, int64_t experts,
@@ -96,55 +101,55 @@ void WeightScope::transposed_experts(const std::string& name, const Matrix& matr
   // Gate and up of each expert, in memory one after the other.
   std::vector<WeightSegment> segments;
   if (alternating) segments.assign(static_cast<size_t>(2 * experts), {module.rows / (2 * experts)});
-  table_.add({.name = scope_ + name + ".weight",
-              .shape = {module.rows, matrix.width},
-              .axes = {matrix.out, matrix.in},
-              .sources = {{source_scope_ + module.name, module.rows}},
-              .quantize = true,
-              .experts_in_files = experts,
-              .experts = experts,
-              .alternating = alternating,
-              .mxfp4 = true,
-              .segments = segments});
+  add({.name = scope_ + name + ".weight",
+       .shape = {module.rows, matrix.width},
+       .axes = {matrix.out, matrix.in},
+       .sources = {{source_scope_ + module.name, module.rows}},
+       .quantize = true,
+       .experts_in_files = experts,
+       .experts = experts,
+       .alternating = alternating,
+       .mxfp4 = true,
+       .segments = segments});
   if (!matrix.bias) return;
-  table_.add({.name = scope_ + name + ".bias",
-              .shape = {module.rows},
-              .axes = {matrix.out},
-              .sources = {{source_scope_ + module.name + "_bias", module.rows}},
-              .decay = false,
-              .experts_in_files = experts,
-              .experts = experts,
-              .alternating = alternating,
-              .segments = segments});
+  add({.name = scope_ + name + ".bias",
+       .shape = {module.rows},
+       .axes = {matrix.out},
+       .sources = {{source_scope_ + module.name + "_bias", module.rows}},
+       .decay = false,
+       .experts_in_files = experts,
+       .experts = experts,
+       .alternating = alternating,
+       .segments = segments});
 }
 
 void WeightScope::float32_vector(const std::string& name, const std::string& axis,
                                  const WeightSource& source) {
-  table_.add({.name = scope_ + name,
-              .shape = {source.rows},
-              .axes = {axis},
-              .sources = {{source_scope_ + source.name, source.rows}},
-              .decay = false,
-              .dtype = DType::kF32});
+  add({.name = scope_ + name,
+       .shape = {source.rows},
+       .axes = {axis},
+       .sources = {{source_scope_ + source.name, source.rows}},
+       .decay = false,
+       .dtype = DType::kF32});
 }
 
 void WeightScope::buffer(const std::string& name, const std::string& axis, const WeightSource& source) {
-  table_.add({.name = scope_ + name,
-              .shape = {source.rows},
-              .axes = {axis},
-              .sources = {{source_scope_ + source.name, source.rows}},
-              .decay = false,
-              .dtype = DType::kF32,
-              .buffer = true});
+  add({.name = scope_ + name,
+       .shape = {source.rows},
+       .axes = {axis},
+       .sources = {{source_scope_ + source.name, source.rows}},
+       .decay = false,
+       .dtype = DType::kF32,
+       .buffer = true});
 }
 
 void WeightScope::convolution(const std::string& name, const std::string& axis, int64_t width,
                               const WeightSource& module, std::vector<WeightSegment> segments) {
-  table_.add({.name = scope_ + name,
-              .shape = {module.rows, 1, width},
-              .axes = {axis, "one", "width"},
-              .sources = {{source_scope_ + module.name + ".weight", module.rows}},
-              .segments = std::move(segments)});
+  add({.name = scope_ + name,
+       .shape = {module.rows, 1, width},
+       .axes = {axis, "one", "width"},
+       .sources = {{source_scope_ + module.name + ".weight", module.rows}},
+       .segments = std::move(segments)});
 }
 
 void WeightScope::keep_together(const std::string& axis, int64_t size) { table_.keep_together(axis, size); }

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,10 @@ namespace temper::layers {
 // Declares parameters: behind the scope of the model and that of Hugging Face's files.
 class WeightScope {
  public:
-  WeightScope(WeightTable& table, std::string scope, std::string source_scope)
-      : table_(table), scope_(std::move(scope)), source_scope_(std::move(source_scope)) {}
+  // `layer`: of the decoder, which is that of all weights declared here; none: they are in no layer.
+  WeightScope(WeightTable& table, std::string scope, std::string source_scope,
+              std::optional<int64_t> layer = {})
+      : table_(table), scope_(std::move(scope)), source_scope_(std::move(source_scope)), layer_(layer) {}
 
   // A vector that does not decay: a norm's weight or a bias.
   void vector(const std::string& name, const std::string& axis, const std::vector<WeightSource>& sources,
@@ -58,8 +61,11 @@ class WeightScope {
   void ignore(const std::string& source, const std::string& reason);
 
  private:
+  void add(WeightSpec spec);  // to the table, as one of the layer
+
   WeightTable& table_;
   std::string scope_, source_scope_;
+  std::optional<int64_t> layer_;
 };
 
 // How a run changes the routers of a model, whatever its family.

@@ -87,7 +87,7 @@ WeightTable decoder_weight_table(const DecoderConfig& config) {
   table.set_text_names(config.text_names);
   declare_embedding(table, config.vocabulary(), source_scope);
   for (size_t i = 0; i < config.blocks.size(); ++i) {
-    WeightScope layer(table, scope_of(i), source_scope + scope_of(i));
+    WeightScope layer(table, scope_of(i), source_scope + scope_of(i), static_cast<int64_t>(i));
     const auto norms = modules_of(config.norms);
     const auto declare = [&](Place place) {
       const auto& [module, source] = norms[place];

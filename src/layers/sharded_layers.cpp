@@ -1,20 +1,8 @@
 #include "layers/sharded_layers.h"
 
-#include <charconv>
-
 #include "base/error.h"
 
 namespace temper::layers {
-namespace {
-
-size_t layer_of(const std::string& name) {
-  constexpr std::string_view kLayers = "layers.";
-  size_t layer = 0;
-  std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
-  return layer;
-}
-
-}  // namespace
 
 ShardedLayers::ShardedLayers(ParameterStore& parameters, const ModelRanks& ranks, size_t layers)
     : parameters_(parameters),
@@ -28,7 +16,7 @@ ShardedLayers::ShardedLayers(ParameterStore& parameters, const ModelRanks& ranks
     if (!parameters.layout().sums_by_layer(i)) continue;
     const collectives::Group* const group =
         parameters.layout()[i].is_by_expert() ? ranks.expert_shard : ranks.shard;
-    for (Shares& shares : layers_[layer_of(parameters.spec(i).name)])
+    for (Shares& shares : layers_[static_cast<size_t>(*parameters.spec(i).layer)])
       if (shares.group == group) shares.parameters.push_back(i);
   }
 }

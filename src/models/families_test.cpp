@@ -1,9 +1,32 @@
 // What families with features of their own read of a config.json, and what they refuse.
+#include <array>
+
 #include "models/config_reader.h"
 #include "models/config_test_support.h"
 
 namespace temper::models {
 namespace {
+
+// Norms, mixers, dense channels and experts of every form say the layer that their names have; what stands
+// before and behind the layers says none. Critics are models, too.
+TEST(Families, WeightsSayTheirLayer) {
+  for (const char* type : {"llama", "qwen3_moe", "gpt_oss", "deepseek_v3", "qwen3_next"})
+    for (const bool gives_values : {false, true}) {
+      layers::DecoderConfig config = configure(with(type, "{}"), "config.json");
+      config.gives_values = gives_values;
+      std::array<int, 3> counts{};  // of each layer, and of none
+      const WeightTable table = layers::decoder_weight_table(config);
+      for (const WeightSpec& spec : table.specs()) {
+        const std::string scope = spec.layer ? fmt::format("layers.{}.", *spec.layer) : "";
+        EXPECT_EQ(spec.name.starts_with("layers."), spec.layer.has_value()) << type << ": " << spec.name;
+        EXPECT_TRUE(spec.name.starts_with(scope)) << type << ": " << spec.name;
+        ++counts.at(static_cast<size_t>(spec.layer.value_or(2)));
+      }
+      EXPECT_GE(counts[0], 6) << type;
+      EXPECT_GE(counts[1], 6) << type;
+      EXPECT_EQ(counts[2], gives_values || !config.tied_head ? 3 : 2) << type;
+    }
+}
 
 TEST(Families, WindowsOfEveryLayer) {
   EXPECT_EQ(described("mistral").at("sliding_window"), Json(4096));  // transformers' default

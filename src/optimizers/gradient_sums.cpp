@@ -43,8 +43,7 @@ void GradientSums::begin(collectives::Group& ranks) {
   may_grow_.clear();
   for (size_t slot = 0; slot < trained_.size(); ++slot) {
     const std::shared_ptr<GradSlot>& grad = trained_.parameter(slot).grad;
-    may_grow_.push_back(trained_.name(slot).starts_with("layers.") && grad->filled() &&
-                        grad.use_count() == 1);
+    may_grow_.push_back(trained_.is_in_layer(slot) && grad->filled() && grad.use_count() == 1);
   }
   for (collectives::Group* group : groups()) group->begin_beside();
 }

@@ -35,6 +35,7 @@ class TrainedParameters {
   size_t index(size_t slot) const { return indices_[slot]; }  // in the store
   const Parameter& parameter(size_t slot) const { return (*store_)[indices_[slot]]; }
   const std::string& name(size_t slot) const { return store_->spec(indices_[slot]).name; }
+  bool is_in_layer(size_t slot) const { return store_->spec(indices_[slot]).layer.has_value(); }
   const Placement& placement(size_t slot) const { return placements_[slot]; }  // of the state
 
   bool is_sharded(size_t slot) const { return placements_[slot].is_flat(); }

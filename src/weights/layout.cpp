@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 15> kOnTensorAxis = {"vocab",
                                                             "delta_heads",
                                                             "delta_values",
                                                             "heads*qk_head_dim|latent"};
-constexpr std::string_view kExperts = "experts*", kLayers = "layers.";
+constexpr std::string_view kExperts = "experts*";
 
 bool is_on_tensor_axis(const std::string& axis) {
   return std::find(kOnTensorAxis.begin(), kOnTensorAxis.end(), axis) != kOnTensorAxis.end();
@@ -79,7 +79,7 @@ int shard_of(const Placement& held, const Mesh& mesh, int rank) {
 
 // The large matrices of layers. What tensor ranks have in common stays whole, as their gradients meet first.
 bool is_by_layer(const WeightSpec& spec, const Placement& held, const Mesh& mesh, int parts) {
-  return mesh.shard_level >= 2 && parts > 1 && !spec.buffer && spec.name.starts_with(kLayers) &&
+  return mesh.shard_level >= 2 && parts > 1 && !spec.buffer && spec.layer.has_value() &&
          spec.shape.ndim() == 2 && held.can_be_flat(parts) && held.shared_by_tensor().empty();
 }
 

@@ -76,7 +76,8 @@ TEST(Layout, PartsPutTogetherAreTheWhole) {
                .shape = shape,
                .axes = std::move(axes),
                .sources = std::move(sources),
-               .experts = std::string_view(name).find("experts") == std::string_view::npos ? 0 : 2});
+               .experts = std::string_view(name).find("experts") == std::string_view::npos ? 0 : 2,
+               .layer = 0});
   };
   add("layers.0.experts.gate_up", {16, 4}, {"experts*expert_width", "hidden"},
       {{"g0", 4}, {"u0", 4}, {"g1", 4}, {"u1", 4}});
@@ -102,6 +103,18 @@ TEST(Layout, PartsPutTogetherAreTheWhole) {
         EXPECT_EQ(again.data<float>()[e], whole.data<float>()[e])
             << table.specs()[i].name << ", " << to_string(mesh);
     }
+}
+
+// What layers have is summed and comes and goes with its layer, whatever it is called.
+TEST(Layout, MatricesOfLayersAreSummedLayerByLayer) {
+  WeightTable table;
+  table.add({.name = "inside", .shape = {8, 4}, .axes = {"a", "b"}, .sources = {{"x", 8}}, .layer = 3});
+  table.add({.name = "layers.3.outside", .shape = {8, 4}, .axes = {"a", "b"}, .sources = {{"y", 8}}});
+  const Layout sums(table, {.shard = 2, .shard_level = 2}), gathers(table, {.shard = 2, .shard_level = 3});
+  EXPECT_TRUE(sums.sums_by_layer(0));
+  EXPECT_FALSE(sums.sums_by_layer(1));
+  EXPECT_TRUE(gathers[0].is_flat());
+  EXPECT_FALSE(gathers[1].is_flat());
 }
 
 TEST(Layout, OneRankHoldsEverything) {

@@ -181,10 +181,10 @@ double LoraConfig::scale_of(std::string_view module) const {
   return numerator / (stabilized ? std::sqrt(r) : r);
 }
 
-std::vector<std::string> module_names(const WeightTable& base) {
-  std::vector<std::string> names;
-  for (Module& module : modules_of(base)) names.push_back(std::move(module.name));
-  return names;
+std::vector<LoraModule> modules_with_weights(const WeightTable& base) {
+  std::vector<LoraModule> found;
+  for (Module& module : modules_of(base)) found.push_back({std::move(module.name), module.place.spec->layer});
+  return found;
 }
 
 void check_pattern_syntax(const LoraConfig& config, const std::string& ranks, const std::string& alphas) {
@@ -196,11 +196,13 @@ LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std:
   check_numbers(config, where);
   const std::vector<Module> modules = modules_of(base);
   LoraPlan plan;
-  plan.modules = module_names(base);
-  check_targets(config.targets, modules, plan.modules, where);
-  check_plain_names(config.excluded.names, plan.modules, where + "exclude_modules");
-  check_regex(config.excluded.regex, plan.modules, where + "exclude_regex");
-  check_plain_names(config.modules_to_save, plan.modules, where + "modules_to_save");
+  plan.modules = modules_with_weights(base);
+  std::vector<std::string> names;
+  for (const Module& module : modules) names.push_back(module.name);
+  check_targets(config.targets, modules, names, where);
+  check_plain_names(config.excluded.names, names, where + "exclude_modules");
+  check_regex(config.excluded.regex, names, where + "exclude_regex");
+  check_plain_names(config.modules_to_save, names, where + "modules_to_save");
   check_pattern_syntax(config, fmt::format("[{}patterns]", where), fmt::format("[{}patterns]", where));
   check_parameters(base, config, where + "target_parameters");
   const ModuleChoice whole{.names = config.modules_to_save};

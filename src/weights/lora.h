@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +67,12 @@ struct LoraSaved {
   std::string file;    // the adapter file's: "base_model.model.lm_head.weight"
 };
 
+// A module of the model that has a weight, of its own or tied.
+struct LoraModule {
+  std::string name;              // "model.layers.0.self_attn.q_proj"
+  std::optional<int64_t> layer;  // of the decoder, as WeightSpec says
+};
+
 // What an adapter of a model trains. The base table must outlive it.
 struct LoraPlan {
   std::vector<LoraTarget> targets;
@@ -73,14 +80,13 @@ struct LoraPlan {
   // Copies of the model's own weights that PEFT adds to adapters of the embedding or the head: source, file.
   std::vector<LoraSaved> unchanged;
   std::vector<std::string> repeated;  // the file's tensors that say again what others of it say, or the model
-  std::vector<std::string> modules;   // module_names of the model, adapted or not
+  std::vector<LoraModule> modules;    // modules_with_weights of the model, adapted or not
 };
 
 // An Error "where: …" for a pattern of ranks or of alphas that is no regular expression.
 void check_pattern_syntax(const LoraConfig& config, const std::string& ranks, const std::string& alphas);
 
-// All modules of a model that have a weight, of their own or tied.
-std::vector<std::string> module_names(const WeightTable& base);
+std::vector<LoraModule> modules_with_weights(const WeightTable& base);
 
 // As the configuration says. Errors start with "[where" and the key of a run's configuration: an unknown
 // name, one that cannot be adapted, a pattern that matches nothing or stands there twice, a rank below 1, no

@@ -24,7 +24,8 @@ WeightTable mixture_table() {
                 .shape = {12, 4},
                 .axes = {"experts*width", "hidden"},
                 .sources = {},
-                .lora = LoraRole::kExperts};
+                .lora = LoraRole::kExperts,
+                .layer = 0};
   WeightSpec out{.name = "layers.0.mlp.experts.down.weight",
                  .shape = {12, 2},
                  .axes = {"experts*hidden", "width"},
@@ -106,6 +107,7 @@ TEST(LoraOfExperts, ModulesOneByOneStandTogether) {
   const WeightTable table = lora_table(base, plan);
   EXPECT_EQ(table.find("layers.0.mlp.experts.gate_up.lora_A")->shape, Shape({48, 4}));
   EXPECT_EQ(table.find("layers.0.mlp.experts.gate_up.lora_B.up_proj")->shape, Shape({6, 8}));
+  for (const WeightSpec& spec : table.specs()) EXPECT_EQ(spec.layer, 0) << spec.name;
   EXPECT_EQ(files(table)[1], "mlp.experts.0.up_proj.lora_A.weight");
   EXPECT_EQ(files(table)[2], "mlp.experts.1.gate_proj.lora_A.weight");
   std::vector<std::string> names;

@@ -41,6 +41,7 @@ WeightSpec spec_of_a(const std::vector<LoraTarget>& targets) {
   const WeightSpec& base = *targets.front().spec;
   WeightSpec spec;
   spec.name = lora_a_name(base);
+  spec.layer = base.layer;
   if (base.lora == LoraRole::kEmbedding) {
     spec.shape = {base.shape[0], targets.front().rank};
     spec.axes = {base.axes[0], "rank"};
@@ -71,6 +72,7 @@ WeightSpec spec_of_b(const LoraTarget& target) {
                 experts = std::max<int64_t>(target.experts, 1);
   WeightSpec spec;
   spec.name = lora_b_name(target);
+  spec.layer = target.spec->layer;
   spec.shape = {experts * rows, target.rank};
   spec.axes = {target.spec->axes[embedding ? 1 : 0], "rank"};
   const std::vector<LoraFileNames> names = lora_file_names(target);
@@ -145,7 +147,7 @@ class FileReader {
     }
     for (const LoraSaved& second : second_) add_second(second);
     if (targets_.empty()) fail("[{}] holds no tensor of a LoRA adapter (NAME.lora_A.weight)", where);
-    plan_.modules = module_names(base_);
+    plan_.modules = modules_with_weights(base_);
     for (const WeightSpec& spec : base_.specs()) take_targets(spec, where);
     for (const WeightTable::Tied& tied : base_.tied()) take_targets(tied.spec, where);
     return std::move(plan_);

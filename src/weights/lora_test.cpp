@@ -13,14 +13,20 @@ namespace {
 // Two layers of a model with fused projections, a bias and a head of its own.
 WeightTable model_table() {
   WeightTable table;
+  std::optional<int64_t> layer;
   const auto add = [&](std::string name, Shape shape, std::vector<WeightSource> sources, LoraRole role) {
     std::vector<std::string> axes(static_cast<size_t>(shape.ndim()), "hidden");
-    table.add(
-        {.name = std::move(name), .shape = shape, .axes = axes, .sources = std::move(sources), .lora = role});
+    table.add({.name = std::move(name),
+               .shape = shape,
+               .axes = axes,
+               .sources = std::move(sources),
+               .lora = role,
+               .layer = layer});
   };
   add("embedding.weight", {10, 4}, {{"model.embed_tokens.weight", 10}}, LoraRole::kEmbedding);
   for (int i = 0; i < 2; ++i) {
     const std::string to = fmt::format("layers.{}.", i), from = fmt::format("model.layers.{}.", i);
+    layer = i;
     add(to + "norm.weight", {4}, {{from + "input_layernorm.weight", 4}}, LoraRole::kNone);
     const std::string attention = from + "self_attn.";
     add(to + "attention.qkv.weight", {8, 4},
@@ -33,6 +39,7 @@ WeightTable model_table() {
         LoraRole::kNone);
     add(to + "mlp.down.weight", {4, 6}, {{from + "mlp.down_proj.weight", 4}}, LoraRole::kLinear);
   }
+  layer.reset();
   add("head.weight", {10, 4}, {{"lm_head.weight", 10}}, LoraRole::kHead);
   return table;
 }
@@ -126,6 +133,22 @@ TEST(Lora, BiasesAndModulesTrainedWhole) {
   const WeightTable table = lora_table(base, plan);
   EXPECT_EQ(table.find("saved.model.layers.0.self_attn.q_proj.bias")->shape, (Shape{4}));
   EXPECT_EQ(table.find("saved.lm_head.weight")->shape, (Shape{10, 4}));
+}
+
+TEST(Lora, WhatItAddsIsInTheLayerOfTheWeight) {
+  const WeightTable base = model_table();
+  LoraConfig config{.targets = {.names = {"q_proj", "embed_tokens"}}, .modules_to_save = {"input_layernorm"}};
+  const LoraPlan plan = plan_lora(base, config, "");
+  const WeightTable table = lora_table(base, plan);
+  for (const char* name : {"layers.1.attention.qkv.lora_A", "layers.1.attention.qkv.lora_B.q_proj",
+                           "saved.model.layers.1.input_layernorm.weight"})
+    EXPECT_EQ(table.find(name)->layer, 1) << name;
+  for (const char* name : {"embedding.lora_A", "embedding.lora_B.embed_tokens"})
+    EXPECT_EQ(table.find(name)->layer, std::nullopt) << name;
+  std::vector<std::optional<int64_t>> layers;
+  for (const LoraModule& module : plan.modules)
+    if (module.name.ends_with("q_proj") || module.name == "lm_head") layers.push_back(module.layer);
+  EXPECT_EQ(layers, (std::vector<std::optional<int64_t>>{0, 1, std::nullopt}));
 }
 
 // What is written is read again as the same plan.

@@ -66,6 +66,9 @@ struct WeightSpec {
   // What tensor ranks divide one by one of the first dimension; empty: each of the sources.
   std::vector<WeightSegment> segments = {};
   bool of_stream = false;  // works on the residual stream between mixers and channels: a norm there
+  // The layer of the decoder that it is in, counted from 0; none: the embedding, the head and the norm before
+  // it are in no layer. What an adapter adds to a weight, or holds instead of it, is in that weight's layer.
+  std::optional<int64_t> layer = {};
 };
 
 class WeightTable {

@@ -23,17 +23,20 @@ WeightTable table() {
   table.add({.name = "layers.0.output",
              .shape = {4, 16},
              .axes = {"hidden", "heads*head_dim"},
-             .sources = {{"o", 4}}});
+             .sources = {{"o", 4}},
+             .layer = 0});
   table.add({.name = "layers.0.qkv",
              .shape = {12, 4},
              .axes = {"heads*head_dim", "hidden"},
              .sources = {{"qkv", 12}},
-             .segments = {{8}, {4, true}}});
+             .segments = {{8}, {4, true}},
+             .layer = 0});
   table.add({.name = "layers.0.experts",
              .shape = {16, 4},
              .axes = {"experts*expert_width", "hidden"},
              .sources = {{"e0", 4}, {"e1", 4}, {"e2", 4}, {"e3", 4}},
-             .experts = 4});
+             .experts = 4,
+             .layer = 0});
   table.add({.name = "norm", .shape = {4}, .axes = {"hidden"}, .sources = {{"n", 4}}});
   return table;
 }

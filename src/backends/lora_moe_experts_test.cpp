@@ -1,5 +1,5 @@
-// The kernels of lora_moe_experts beside sums in double precision, on the CPU and on a GPU where there is
-// one.
+// The kernels of lora_moe_experts compared with sums in double precision, on the CPU and on a GPU if there
+// is one.
 #include "ops/lora_moe_experts/lora_moe_experts.h"
 
 #include <cmath>

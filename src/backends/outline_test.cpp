@@ -10,7 +10,7 @@
 namespace temper::ops {
 namespace {
 
-// The most that a run takes beside its inputs, of each tag.
+// The peak memory of a run without its inputs, for each tag.
 std::vector<int64_t> taken(const OpInfo& op, const std::string& provider, DType dtype,
                            const HardwareFacts& facts) {
   const ProbeRun run = op.probe(provider, dtype, facts);

@@ -1,4 +1,5 @@
-// The registered kernels beside the table of what must bind, on hardware that need not be here.
+// The registered kernels compared with the table of what must bind, on hardware that this machine need not
+// have.
 #include "tests/support/required_kernels.h"
 
 #include <gtest/gtest-spi.h>

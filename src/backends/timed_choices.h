@@ -23,7 +23,7 @@ class TimedChoices {
  public:
   explicit TimedChoices(std::string cache_file) : cache_file_(std::move(cache_file)) {}
 
-  // Nothing where it was never timed. A run that was timed elsewhere so far is told so, once.
+  // Nothing where it was never timed. If the run's kernels were timed elsewhere so far, one warning says so.
   std::optional<std::string> recall(const std::string& where, const std::string& what);
   void remember(const std::string& where, const std::string& what, const std::string& choice);
   // What was recalled cannot be used here any more, and is about to be timed again: the same warning, where
@@ -31,7 +31,7 @@ class TimedChoices {
   void refuse(const std::string& where, const std::string& what, const std::string& why);
 
   // From now on the run's choices are those of `file` and are kept there; "" ends that. `resumed`: the file
-  // says what the run was computed with so far; otherwise it begins anew.
+  // has the choices that the run was computed with so far; otherwise the choices start empty.
   void set_run(const std::string& file, bool resumed, KeepChoices keep = KeepChoices::kYes);
   // Changes with the run: what was recalled before may have been another's.
   int64_t generation() const;

@@ -112,7 +112,7 @@ TEST_F(TimedChoicesTest, ARunThatIsOnlyTriedKeepsNothing) {
 
   TimedChoices tried(cache_);
   tried.set_run(run_, true, KeepChoices::kNo);
-  EXPECT_EQ(tried.recall(kHere, "4x4"), "one");  // as the run goes on
+  EXPECT_EQ(tried.recall(kHere, "4x4"), "one");  // the run's own choice
   tried.remember(kHere, "8x8", "three");
   EXPECT_EQ(tried.recall(kHere, "8x8"), "three");
   EXPECT_EQ(read_file(cache_), cache);

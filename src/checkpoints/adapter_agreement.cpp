@@ -15,8 +15,8 @@ namespace {
 std::string place_of(const std::string& folder) { return join_path(folder, kAdapterConfig); }
 std::string last_part_of(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-// Those that a target of the file stands for; none for a stacked tensor of experts, which the configuration
-// names by itself.
+// The modules that a target of the file means; none for a stacked tensor of experts, which the configuration
+// names separately.
 std::vector<std::string> modules_of(const LoraTarget& target) {
   if (target.stacked()) return {};
   return target.each.empty() ? std::vector{target.module} : target.each;
@@ -107,7 +107,7 @@ void warn_of_saved(const AdapterConfig& config, const LoraPlan& plan, const std:
     if (whole.contains(module) && !saved.contains(module)) missing.push_back(module);
   if (!missing.empty())
     log_warning(fmt::format(
-        "[{}] modules_to_save names {}, of which the adapter's file has no weights: they stay the "
+        "[{}] modules_to_save names {}, but the adapter's file has no such weights: they stay the "
         "model's",
         place_of(folder), list_some(missing)));
   if (!unnamed.empty())
@@ -128,7 +128,8 @@ void check_named(const AdapterConfig& config, const LoraPlan& plan, const std::s
       if (!is_named(config, target, module)) unnamed.push_back(module);
   if (unnamed.empty()) return;
   fail(
-      "[{}] target_modules does not name {}, of which the adapter's file has tensors; add what is missing to "
+      "[{}] target_modules does not name {}, but the adapter's file has their tensors; add what is missing "
+      "to "
       "adapter_config.json{}, or save the adapter again",
       place_of(folder), list_some(unnamed), config.layers.empty() ? "" : " (see layers_to_transform, too)");
 }

@@ -246,7 +246,7 @@ TEST(AdapterAgreement, AllLinearIsNeitherEmbeddingNorHead) {
   for (const char* module : {"embed_tokens", "lm_head"})
     expect_has(
         agreement(base, {{"target_modules", "all-linear"}}, {.targets = {.names = {"up_proj", module}}}),
-        fmt::format("target_modules does not name {}{}, of which",
+        fmt::format("target_modules does not name {}{}, but",
                     std::string(module) == "lm_head" ? "" : "model.", module));
   EXPECT_EQ(agreement(base, {{"target_modules", Json::Array{"up_proj", "lm_head"}}},
                       {.targets = {.names = {"up_proj", "lm_head"}}}),

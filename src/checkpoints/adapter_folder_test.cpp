@@ -167,7 +167,7 @@ TEST(AdapterConfig, TensorsThatItDoesNotNameAreRefused) {
   EXPECT_EQ(
       refused({}),
       "[folder/adapter_config.json] target_modules does not name model.layers.0.mlp.up_proj, "
-      "model.layers.1.mlp.up_proj, model.layers.2.mlp.up_proj, of which the adapter's file has tensors; add "
+      "model.layers.1.mlp.up_proj, model.layers.2.mlp.up_proj, but the adapter's file has their tensors; add "
       "what is missing to adapter_config.json, or save the adapter again");
   expect_has(refused({{"target_modules", Json::Array{"layers.0.mlp.up_proj", "layers.2.mlp.up_proj"}}}),
              "does not name model.layers.1.mlp.up_proj, of which");
@@ -175,10 +175,11 @@ TEST(AdapterConfig, TensorsThatItDoesNotNameAreRefused) {
              "does not name model.layers.2.mlp.up_proj, of");
   expect_has(refused({{"target_modules", up}, {"exclude_modules", Json::Array{"layers.1.mlp.up_proj"}}}),
              "does not name model.layers.1.mlp.up_proj, of");
-  expect_has(refused({{"target_modules", up}, {"layers_to_transform", Json::Array{0, 1}}}),
-             "does not name model.layers.2.mlp.up_proj, of which the adapter's file has tensors; add what is "
-             "missing "
-             "to adapter_config.json (see layers_to_transform, too)");
+  expect_has(
+      refused({{"target_modules", up}, {"layers_to_transform", Json::Array{0, 1}}}),
+      "does not name model.layers.2.mlp.up_proj, but the adapter's file has their tensors; add what is "
+      "missing "
+      "to adapter_config.json (see layers_to_transform, too)");
 }
 
 TEST(AdapterConfig, WholeModulesOfTheFileOrOfTheKeyAloneAreWarnings) {
@@ -200,7 +201,7 @@ TEST(AdapterConfig, WholeModulesOfTheFileOrOfTheKeyAloneAreWarnings) {
              "modules_to_save does "
              "not name");
   expect_has(warning({{"modules_to_save", Json::Array{whole, "layers.2.mlp.up_proj"}}}, {whole}),
-             "modules_to_save names model.layers.2.mlp.up_proj, of which the adapter's file has no weights: "
+             "modules_to_save names model.layers.2.mlp.up_proj, but the adapter's file has no such weights: "
              "they stay "
              "the model's");
 }

@@ -6,8 +6,9 @@ namespace temper::checkpoints {
 
 namespace {
 
-// Rows of experts as an expert's columns, and the other way round: their own inverses but for the order of
-// the halves. [experts, a, b] becomes [experts, b, a], where the rows are cut into the halves' turns.
+// Rows of experts as an expert's columns, and the other way round: the two are inverses of each other except
+// for the order of the halves. [experts, a, b] becomes [experts, b, a], where the rows are cut into the
+// halves' turns.
 Tensor experts_from_file(const WeightSpec& spec, const Tensor& held) {
   const int64_t experts = spec.experts_in_files, rows = spec.shape[0] / experts;
   const int64_t columns = held.numel() / (experts * rows), halves = spec.alternating ? 2 : 1;

@@ -78,11 +78,10 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
     } else {
       for (const WeightSource& source : spec.sources)
         if (folder.find(source.name) != nullptr)
-          misfits.both.push_back(fmt::format("'{}' beside '{}'", source.name, spec.stacked));
+          misfits.both.push_back(fmt::format("'{}' and '{}'", source.name, spec.stacked));
     }
     if (holds_mxfp4(folder, spec)) {
-      if (folder.find(first) != nullptr)
-        misfits.both.push_back(fmt::format("'{0}' beside '{0}_blocks'", first));
+      if (folder.find(first) != nullptr) misfits.both.push_back(fmt::format("'{0}' and '{0}_blocks'", first));
       for (std::string& misfit : misfits_of_mxfp4(folder, spec)) misfits.unlike.push_back(std::move(misfit));
       continue;
     }

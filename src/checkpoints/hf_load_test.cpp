@@ -91,7 +91,7 @@ TEST_F(Loads, ExpertsInTwoForms) {
   add_experts("b", true);
   const Tensor all = counted({2, 2, 3}), one = counted({2, 3});
   expect_has(refusal(folder_of({{"a.all", all}, {"a.1", one}, {"b.all", all}})),
-             "1 in two forms; keep one of them: 'a.1' beside 'a.all'");
+             "1 in two forms; keep one of them: 'a.1' and 'a.all'");
   expect_has(refusal(folder_of({{"a.all", all}, {"b.0", one}, {"b.1", one}})),
              "1 of single experts, where others are stacked; write all in one form: 'b.0'");
   EXPECT_EQ(refusal(folder_of({{"a.all", all}, {"b.all", all}})), "");

@@ -185,7 +185,7 @@ Json without_quantization(Json config) {
   return config;
 }
 
-// The templates beside the model's own, in a folder of theirs.
+// The named chat templates, which are in a folder of their own.
 void copy_named_templates(const StagedFolder& folder, const std::string& original) {
   const std::string from = join_path(original, kNamedTemplates);
   if (original.empty() || !is_directory(from)) return;

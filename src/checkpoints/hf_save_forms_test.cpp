@@ -1,4 +1,4 @@
-// How parameters, configurations and files beside them are written in a model's folder.
+// How parameters, configurations and other files are written in a model's folder.
 #include <gtest/gtest.h>
 
 #include "base/files.h"

@@ -151,14 +151,15 @@ TEST_P(HfSave, FilesThatAreLeftOutAreToldOnce) {
   make_directories(original / "original");
   testing::internal::CaptureStderr();
   save({.original = original.path()});
-  const std::string told = testing::internal::GetCapturedStderr();
+  const std::string warning = testing::internal::GetCapturedStderr();
   for (const char* name : {"LICENSE", "Notice.txt", "USE_POLICY.md", "tokenizer.json", "tekken.json"})
     EXPECT_EQ(read_file(join_path(target, name)), std::string("of ") + name);
-  EXPECT_NE(told.find(fmt::format("[{}] of its files 5 are not in the folder of the model that is saved: "
-                                  "LICENSE_of_all.txt, README.md, extra.safetensors, original/, own.json\n",
-                                  original.path())),
-            std::string::npos)
-      << told;
+  EXPECT_NE(
+      warning.find(fmt::format("[{}] of its files 5 are not in the folder of the model that is saved: "
+                               "LICENSE_of_all.txt, README.md, extra.safetensors, original/, own.json\n",
+                               original.path())),
+      std::string::npos)
+      << warning;
   testing::internal::CaptureStderr();
   save({.original = original.path()});
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");

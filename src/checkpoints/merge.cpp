@@ -15,7 +15,7 @@
 namespace temper::checkpoints {
 namespace {
 
-constexpr const char* kBeside = "hf_quant_config.json";  // as nvidia-modelopt's folders have it
+constexpr const char* kModelOptConfig = "hf_quant_config.json";  // as nvidia-modelopt's folders have it
 
 // out += scale · b a
 struct Update {
@@ -273,8 +273,8 @@ void merge_adapter(const std::string& adapter, const std::string& base, const Js
     options.encoded = &encoded.emplace(
         merger.base(), written,
         [&](const WeightSpec& spec, const WeightSource& source) { return merger.changes(spec, source); });
-    const std::string beside = join_path(base, kBeside);
-    if (exists(beside)) options.json_files.emplace_back(kBeside, Json::parse_file(beside));
+    const std::string extra = join_path(base, kModelOptConfig);
+    if (exists(extra)) options.json_files.emplace_back(kModelOptConfig, Json::parse_file(extra));
   }
   save_model(
       output, written, [&](const WeightSpec& spec) { return merger.parameter(spec); }, config, options);

@@ -206,7 +206,7 @@ TEST_F(Merges, CodesBecomeNumbersOfTheOthersDtype) {
 }
 
 TEST_F(Merges, CodesStayCodesOfWhatChanges) {
-  Parts tensors = coded(kQ, 8, 1);  // k beside it has plain values
+  Parts tensors = coded(kQ, 8, 1);  // k has plain values
   for (Part& part : coded(kO, 8, 5)) tensors.push_back(part);
   const Tensor before = uneven({32}, 3);
   for (float& factor : before.values<float>()) factor = 1.5f + factor;

@@ -70,7 +70,7 @@ class ReferencesTest : public testing::Test {
 
 TEST_F(ReferencesTest, OfCode) {
   write_file(folder_ / "own.py", "");
-  write_file(folder_ / "beside.py", "");
+  write_file(folder_ / "neighbour.py", "");
   struct Case {
     std::string map, left, dropped;
   };
@@ -99,7 +99,7 @@ TEST_F(ReferencesTest, OfCode) {
     else
       expect_has(told_, "what names no file of this folder: " + each.dropped);
   }
-  EXPECT_EQ(references_.files(), (std::set<std::string>{"beside.py", "own.py"}))
+  EXPECT_EQ(references_.files(), (std::set<std::string>{"neighbour.py", "own.py"}))
       << "code imports its neighbours";
 }
 
@@ -167,15 +167,15 @@ TEST(OtherFiles, NothingIsLeftOutOfNoFolder) {
   const TemporaryDirectory folder;
   write_file(folder / "file", "");
   write_file(folder / "config.json", "");
-  const auto told = [&](const std::string& original) {
+  const auto warning = [&](const std::string& original) {
     testing::internal::CaptureStderr();
     report_left_out(original, {"file"});
     return testing::internal::GetCapturedStderr();
   };
-  EXPECT_EQ(told(""), "");
-  EXPECT_EQ(told(folder / "file"), "");
-  EXPECT_EQ(told(folder / "none"), "");
-  EXPECT_EQ(told(folder.path()), "") << "all of it is saved";
+  EXPECT_EQ(warning(""), "");
+  EXPECT_EQ(warning(folder / "file"), "");
+  EXPECT_EQ(warning(folder / "none"), "");
+  EXPECT_EQ(warning(folder.path()), "") << "all of it is saved";
 }
 
 TEST(Names, OfFiles) {

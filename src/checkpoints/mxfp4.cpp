@@ -66,7 +66,7 @@ std::vector<std::string> misfits_of_mxfp4(const ModelFolder& folder, const Weigh
     const std::string name = name_of(spec, ending);
     const TensorEntry* entry = folder.find(name);
     if (entry == nullptr)
-      misfits.push_back(fmt::format("'{}' is missing beside its other half", name));
+      misfits.push_back(fmt::format("'{}' is missing, but its other half exists", name));
     else if (entry->shape != shape || entry->dtype != "U8")
       misfits.push_back(fmt::format("'{}' is {} [{}], expected U8 [{}]", name, entry->dtype,
                                     fmt::join(entry->shape, ", "), fmt::join(shape, ", ")));

@@ -77,10 +77,10 @@ TEST_F(Mxfp4, HalvesInTurns) {
 
 TEST_F(Mxfp4, WhatDoesNotFit) {
   const Part other{"m.up", zeros({2, 64, 2}, DType::kF32)};
-  expect_has(refusal({blocks()}), "'m.up_scales' is missing beside its other half");
-  expect_has(refusal({scales()}), "'m.up_blocks' is missing beside its other half");
+  expect_has(refusal({blocks()}), "'m.up_scales' is missing, but its other half exists");
+  expect_has(refusal({scales()}), "'m.up_blocks' is missing, but its other half exists");
   expect_has(refusal({other, blocks(), scales()}),
-             "1 in two forms; keep one of them: 'm.up' beside 'm.up_blocks'");
+             "1 in two forms; keep one of them: 'm.up' and 'm.up_blocks'");
   expect_has(refusal({{"m.up_blocks", zeros({2, 2, 2, 15}, DType::kU8)}, scales()}),
              "'m.up_blocks' is U8 [2, 2, 2, 15], expected U8 [2, 2, 2, 16]");
   expect_has(refusal({{"m.up_blocks", zeros({2, 2, 2, 16}, DType::kI8)}, scales()}),

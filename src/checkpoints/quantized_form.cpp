@@ -54,21 +54,20 @@ std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder
       if (found == nullptr || found->is_null()) continue;
       const QuantizedFormReader* reader = quantized_forms().find(readable_quant_method(*found, where));
       if (reader == nullptr) return nullptr;
-      const std::string beside = join_path(folder, reader->file);
-      if (reader->complete != nullptr && exists(beside))
-        return reader->make(reader->complete(*found, where, Json::parse_file(beside), beside), where);
+      const std::string extra = join_path(folder, reader->file);
+      if (reader->complete != nullptr && exists(extra))
+        return reader->make(reader->complete(*found, where, Json::parse_file(extra), extra), where);
       return reader->make(*found, where);
     }
   }
   for (const auto& [name, reader] : quantized_forms().entries()) {
-    const std::string beside = join_path(folder, reader.file);
-    if (reader.file.empty() || !exists(beside)) continue;
-    const Json config = Json::parse_file(beside);
-    if (reader.key.empty()) return reader.make(config, beside);
+    const std::string extra = join_path(folder, reader.file);
+    if (reader.file.empty() || !exists(extra)) continue;
+    const Json config = Json::parse_file(extra);
+    if (reader.key.empty()) return reader.make(config, extra);
     const Json* how = config.is_object() ? config.find(reader.key) : nullptr;
-    if (how == nullptr)
-      fail("[{}] '{}' is missing, expected how the folder is quantized", beside, reader.key);
-    return reader.make(*how, beside);
+    if (how == nullptr) fail("[{}] '{}' is missing, expected how the folder is quantized", extra, reader.key);
+    return reader.make(*how, extra);
   }
   return nullptr;
 }

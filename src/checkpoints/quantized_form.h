@@ -91,13 +91,13 @@ struct QuantizedFormReader {
   // read.
   using Make = std::shared_ptr<const QuantizedForm>(const Json& config, const std::string& where);
   Make* make = nullptr;
-  // A file beside config.json in which tools write the same; "": there is none. `key` is "" where the file as
-  // a whole is the configuration.
+  // A file next to config.json in which tools write the same; "": there is none. `key` is "" where the file
+  // as a whole is the configuration.
   std::string_view file = {}, key = {};
   // Of config.json's configuration, completed by what `file` alone has, where both are there. An Error
   // "[where] …" where the two contradict each other. Null: config.json alone counts.
-  using Complete = Json(Json config, const std::string& where, const Json& beside,
-                        const std::string& where_beside);
+  using Complete = Json(Json config, const std::string& where, const Json& extra,
+                        const std::string& where_extra);
   Complete* complete = nullptr;
 };
 inline Registry<QuantizedFormReader>& quantized_forms() { return registry<QuantizedFormReader>(); }

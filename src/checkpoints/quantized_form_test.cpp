@@ -147,7 +147,7 @@ TEST_F(Quantized, ModeloptIntegersThatAreRoundedAgainToFp8) {
   EXPECT_EQ(load(), want);
 
   std::erase_if(tensors_, [](const auto& each) { return each.first == "m.x.weight_scale_2"; });
-  expect_has(load_error(), "'m.x.weight_scale_2' is missing beside the other parts of its matrix");
+  expect_has(load_error(), "'m.x.weight_scale_2' is missing, but the other parts of its matrix exist");
   algorithm("W4A8_AWQ");
   expect_has(load_error(), "'m.x.weight' is in blocks of 128, but has 32 columns");
 }
@@ -310,7 +310,7 @@ TEST_F(Quantized, BlocksOfCompressedTensorsThatLackAPart) {
                                                         {"nvfp4", "weight_global_scale"},
                                                         {"mxfp4", "weight_scale"},
                                                         {"mxfp8", "weight_scale"}})
-    expect_has(error_without(name, part), fmt::format("'m.x.{}' is missing beside the other parts", part));
+    expect_has(error_without(name, part), fmt::format("'m.x.{}' is missing, but the other parts", part));
   table_ = {};
   add_matrix(12, 48);
   expect_has(error_without("mxfp4", ""), "'m.x.weight' is in blocks of 32, but has 48 columns");
@@ -347,7 +347,7 @@ TEST_F(Quantized, WhatIsMissingOrUnlikeIsOneError) {
   const Tensor codes = bytes({4, 32}, DType::kF8E4M3, true);
   add("m.x.weight", codes);
   algorithm("FP8");
-  expect_has(load_error(), "'m.x.weight_scale' is missing beside the other parts of its matrix");
+  expect_has(load_error(), "'m.x.weight_scale' is missing, but the other parts of its matrix exist");
   add("m.x.weight_scale", scales({3}));
   expect_has(load_error(), "'m.x.weight_scale' is F32 [3], expected F32 [] or [1]");
   algorithm("W8A16");

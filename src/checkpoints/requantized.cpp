@@ -62,7 +62,8 @@ std::vector<Requantized::Part> Requantized::parts_of(const WeightSpec& spec) con
   return std::any_of(parts.begin(), parts.end(), is_quantized) ? parts : std::vector<Part>{};
 }
 
-// What stays as it is beside the codes and scales of a matrix that is encoded, or all of it.
+// The parts of a matrix that stay as they are: all except the codes and scales if it is encoded, or all of
+// them.
 std::vector<std::string> Requantized::kept_parts(const Part& part) const {
   std::vector<std::string> kept = folder_.form()->parts(folder_, *part.matrix);
   if (!part.encoded) return kept;

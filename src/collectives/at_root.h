@@ -34,8 +34,8 @@ class Root {
   friend void at_root(Group& group, std::string_view name, const std::function<void(const Root&)>& act);
 };
 
-// The Error that it ends with, also where there was no memory; a GroupBroken is thrown: nobody comes any
-// more.
+// The Error that `act` ends with, also where memory ran out. A GroupBroken is thrown on: after it, no rank
+// takes part in another collective.
 std::optional<Error> error_in(const std::function<void()>& act);
 
 // What rank 0 makes, on all ranks; an Error of its is an ErrorOfAll.
@@ -59,7 +59,7 @@ std::vector<std::string> made_at_each(Group& group, std::string_view name,
 // alone ends with it, and so do the others.
 Error caught_by_all(Group& group, std::string_view name, const Error& caught);
 
-// What each rank does, with or without the others: none goes on where one cannot.
+// Each rank does `act`, with or without the others. If it fails on one rank, it fails on all.
 void at_each(Group& group, std::string_view name, const std::function<void()>& act);
 
 }  // namespace temper::collectives

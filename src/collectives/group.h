@@ -53,7 +53,7 @@ class StoppedByAnother : public GroupBroken {
 //
 // Errors: where ranks meet in different calls, where one does not come within the group's deadline, and where
 // one has stopped with an error or has ended, all others get one and the same Error that names the ranks and
-// the calls, in this call or the next one; nobody waits forever. The group is of no use after that.
+// the calls, in this call or the next one; no rank waits forever. The group cannot be used after that.
 //
 // A rank uses its group from one thread at a time. Tensors travel by the devices' network, host values by the
 // hosts': where a room has two networks, neither waits for work of the other.
@@ -87,7 +87,7 @@ class Group {
   void all_reduce(std::string_view name, const Tensor& values);
   // [n, …] of each rank to [size · n, …], in the order of the ranks.
   Tensor all_gather(std::string_view name, const Tensor& part);
-  // The sum, [size · n, …], of which rank r gets rows [r · n, (r + 1) · n).
+  // Sums `whole`, [size · n, …], over the ranks; rank r gets rows [r · n, (r + 1) · n) of the sum.
   Tensor reduce_scatter(std::string_view name, const Tensor& whole);
   // The same into memory that is there, where a rank's part may be its own rows of the whole.
   void all_gather_into(std::string_view name, const Tensor& part, const Tensor& whole);
@@ -106,7 +106,7 @@ class Group {
     explicit Together(Group& group) : group_(group), exceptions_(std::uncaught_exceptions()) {
       group_.do_begin_together();
     }
-    // Throws what the start says, unless an exception is under way: then that one goes on.
+    // Throws the errors of the start, unless an exception is already being thrown.
     ~Together() noexcept(false);
     Together(const Together&) = delete;
     Together& operator=(const Together&) = delete;
@@ -115,16 +115,16 @@ class Group {
     Group& group_;
     const int exceptions_;
   };
-  // From now on collectives may run beside the work that this rank asks its device for, until end_beside():
-  // what they read and write must be left alone until then. Each begins after the work asked for before it.
-  void begin_beside() { do_begin_beside(); }
-  void end_beside() { do_end_beside(); }
-  // What this group does beside that work need not wait for what other groups do there: for one whose
-  // results the work needs soon.
-  void go_apart() { do_go_apart(); }
+  // Until end_overlap() collectives overlap with the work that this rank launches on its device, which may not
+  // touch their operands. Each collective begins after the work launched before it.
+  void begin_overlap() { do_begin_overlap(); }
+  void end_overlap() { do_end_overlap(); }
+  // Overlapped collectives of this group do not wait for those of other groups (a stream of its own): for a
+  // group whose results are needed soon.
+  void use_own_stream() { do_use_own_stream(); }
   // Gives back what the devices' network holds, memory of devices among it, once this rank's device has done
-  // what it was asked for. The next collective on tensors connects anew. All ranks call it, and have no
-  // captured graph with collectives of this group; parts of the group are disconnected by themselves.
+  // the work launched before. The next collective on tensors connects again. All ranks call it, and have no
+  // captured graph with collectives of this group; parts of the group are disconnected by calls of their own.
   void disconnect() { do_disconnect(); }
   // Ranks compare what they call before each collective on tensors, where the room does not do so anyway.
   void set_checks(bool checks) { checks_ = checks; }
@@ -205,9 +205,9 @@ class Group {
   virtual void do_disconnect() {}
   virtual void do_begin_together() {}
   virtual void do_end_together() {}
-  virtual void do_begin_beside() {}
-  virtual void do_go_apart() {}
-  virtual void do_end_beside() {}
+  virtual void do_begin_overlap() {}
+  virtual void do_use_own_stream() {}
+  virtual void do_end_overlap() {}
   // `ranks` of the whole run; `number` counts the parts that this group has had.
   virtual std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int number) = 0;
 

@@ -11,7 +11,7 @@ namespace temper::collectives {
 
 // Errors that a rank meets with while the others go on. They wait for a meeting that all ranks have anyway,
 // and are thrown on all of them there: work that one rank does by itself ends a run in step, so that it can
-// still save what was learnt, with the Error itself and its exit code. A rank that is alone throws at once.
+// still save the trained weights, with the Error itself and its exit code. A single rank throws at once.
 class KeptErrors {
  public:
   explicit KeptErrors(Group& group) : group_(group) {}

@@ -181,7 +181,7 @@ std::string RankWatch::missing() const {
   return join(names, "; ");
 }
 
-// One of them, for long; somebody who means to stop the run stops all ranks.
+// Whether some ranks have been stopped for long, but not all: a user who suspends a run stops all its ranks.
 std::string RankWatch::stopped() {
   size_t count = 0;
   std::string found;

@@ -52,7 +52,7 @@ class Ranks : public testing::Test {
     });
   }
 
-  // The first trouble within so many seconds.
+  // The first trouble within `seconds`.
   static std::string trouble_of(RankWatch& watch, double seconds) {
     const double until = seconds_now() + seconds;
     while (seconds_now() < until) {
@@ -112,7 +112,7 @@ TEST_F(Ranks, ThatAreStoppedAreNamed) {
   EXPECT_EQ(trouble_of(watch, 5), fmt::format("rank 1 (process {}) is stopped", stopped));
   RankWatch all(2, kSoon);
   for (const int rank : {0, 1}) start(all, rank, stop);
-  EXPECT_EQ(trouble_of(all, 1), "") << "somebody has frozen them all";
+  EXPECT_EQ(trouble_of(all, 1), "") << "a user has stopped them all";
 }
 
 TEST_F(Ranks, WhoseLauncherIsStoppedAreInTrouble) {

@@ -23,8 +23,8 @@
 namespace temper::collectives {
 namespace {
 
-// What the launcher is told: silence of its own, since the ranks say what went wrong; ranks may be more than
-// cores, and share out the cores themselves.
+// The launcher's options: it prints nothing, since the ranks report errors themselves; there may be more
+// ranks than cores, and the ranks divide the cores among themselves.
 std::vector<std::string> launcher_command(int ranks, const std::vector<std::string>& arguments) {
   std::array<char, PATH_MAX> self{};
   if (::readlink("/proc/self/exe", self.data(), self.size() - 1) < 0)

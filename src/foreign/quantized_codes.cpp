@@ -133,7 +133,7 @@ std::optional<std::string> misfit_of(const ModelFolder& folder, const std::strin
                                      std::span<const std::string_view> dtypes,
                                      std::span<const Shape> shapes) {
   const TensorEntry* entry = folder.find(name);
-  if (entry == nullptr) return fmt::format("'{}' is missing beside the other parts of its matrix", name);
+  if (entry == nullptr) return fmt::format("'{}' is missing, but the other parts of its matrix exist", name);
   const bool of_dtype = std::find(dtypes.begin(), dtypes.end(), entry->dtype) != dtypes.end();
   const bool of_shape = std::any_of(shapes.begin(), shapes.end(), [&](const Shape& shape) {
     return std::equal(shape.begin(), shape.end(), entry->shape.begin(), entry->shape.end());

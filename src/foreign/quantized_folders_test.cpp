@@ -102,7 +102,7 @@ TEST_F(Folders, WhatBitsandbytesLacksIsOneError) {
   const std::string name = "bitsandbytes nf4 with double quantization";
   const std::string state = "m.x.weight.quant_state.bitsandbytes__nf4";
   const auto is_missing = [](const std::string& part) {
-    return fmt::format("'m.x.{}' is missing beside the other parts of its matrix", part);
+    return fmt::format("'m.x.{}' is missing, but the other parts of its matrix exist", part);
   };
   for (const char* part : {"weight.absmax", "weight.quant_map", "weight.nested_absmax",
                            "weight.nested_quant_map", "weight.quant_state.bitsandbytes__nf4", "weight"})
@@ -206,7 +206,7 @@ TEST_F(Folders, WhatGptqAndAwqLackIsOneError) {
                                                                                    {"awq", "qzeros"},
                                                                                    {"awq", "scales"}})
     expect_has(error_without(name, part),
-               fmt::format("'m.x.{}' is missing beside the other parts of its matrix", part));
+               fmt::format("'m.x.{}' is missing, but the other parts of its matrix exist", part));
   use(ordered);
   std::vector<int32_t> groups(32, 1);
   groups[7] = 2;

@@ -79,10 +79,10 @@ TEST_F(Refusals, ScalesOfFp8) {
              "'m.x.weight_scale' is F32 [1, 2], expected F32 or BF16 or F16 [] or [1] or [2] or [2, 1]");
   shape(2, 16);
   add("m.x.weight", weight);
-  expect_has(load_error(), "'m.x.weight_scale_inv' is missing beside the other parts of its matrix");
+  expect_has(load_error(), "'m.x.weight_scale_inv' is missing, but the other parts of its matrix exist");
   shape(2, 16);
   add("m.x.weight_scale_inv", zeros({1}, DType::kF32));
-  expect_has(load_error(), "'m.x.weight' is missing beside the other parts of its matrix");
+  expect_has(load_error(), "'m.x.weight' is missing, but the other parts of its matrix exist");
   add("m.x.weight", zeros({2, 16}, DType::kI8));
   expect_has(load_error(), "'m.x.weight' is I8 [2, 16], expected F8_E4M3 [2, 16]");
 }
@@ -160,7 +160,7 @@ TEST_F(Refusals, CodesOfBitsandbytes) {
 
 // Any part of double quantization asks for the others.
 TEST_F(Refusals, DoubleQuantizationByOneOfItsParts) {
-  const std::string missing = " is missing beside the other parts of its matrix";
+  const std::string missing = " is missing, but the other parts of its matrix exist";
   for (const auto& [part, tensor, said] : std::vector<std::tuple<std::string, Tensor, std::string>>{
            {"absmax", zeros({15}, DType::kU8), "'m.x.weight.nested_quant_map'" + missing},
            {"nested_quant_map", zeros({256}, DType::kF32), "nested_blocksize"},

@@ -167,7 +167,7 @@ TEST_F(Activations, ZeroPointsThatAreNoneAreRefused) {
   add("m.x.input_scale", one(0.5f));
   group(R"({"num_bits": 8, "type": "int", "strategy": "tensor", "symmetric": false})");
   expect_has(refusal(),
-             "'m.x.input_zero_point' is missing beside the other parts of its matrix; write the folder");
+             "'m.x.input_zero_point' is missing, but the other parts of its matrix exist; write the folder");
   replace("m.x.input_zero_point", Tensor::zeros({1}, DType::kU8));
   expect_has(refusal(),
              "'m.x.input_zero_point' is U8 [1], expected I8 [] or [1] or [1, 1]; write the folder again");

@@ -20,8 +20,8 @@ class AdaptedRows {
   bool any_replaces(std::span<const BoundWeight* const> weights) const;
 
   // Calls f for all rows at once, or, where an adapter trains copies of the weights, for each adapter's rows,
-  // and puts the results together. Inputs may be Var{}, but for the first. Modules call their op straight
-  // where all() is empty: this way would cost a twelfth of what a step asks of the host.
+  // and puts the results together. Inputs may be Var{}, except the first. Modules call their op directly
+  // where all() is empty: this function would take a twelfth of the host's time of a step.
   struct Piece {
     std::span<const AdapterRows> rows;        // whose they are
     int64_t first = 0;                        // where they begin

@@ -29,8 +29,8 @@ WeightTable checked_table(const ParameterStore& base, const LoraPlan& plan) {
     const WeightSpec& spec = *base.table().find_target(saved.source).spec;
     if (base.at(spec.name).comes_and_goes)
       fail(
-          "[adapters] '{}' is trained whole beside the model's, of which no rank has all with "
-          "parallel.shard_level 3; use level 1 or 2",
+          "[adapters] '{}' is trained in full as a copy of the model's, but with parallel.shard_level 3 no "
+          "rank has all of it; use level 1 or 2",
           saved.source);
   }
   return lora_table(base.table(), plan);

@@ -9,8 +9,8 @@
 
 namespace temper::layers {
 
-// One adapter of a frozen model: its parameters, and what they do to the model's. Any number of them may
-// live beside one model.
+// One adapter of a frozen model: its parameters, and what they do to the model's. A model may have any number
+// of adapters.
 class Adapter {
  public:
   // Memory for what the plan says, uninitialised. check_products has passed.

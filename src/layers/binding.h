@@ -116,8 +116,8 @@ class RopeTableSet {
   RopeTableSet(int64_t max_positions, Device device) : max_positions_(max_positions), device_(device) {}
 
   size_t add(const RopeConfig& config, int64_t head_dim);  // its place in what up_to() returns
-  // On the model's device, for at least so many positions; an Error where the model has not so many. Tables
-  // that are too short are replaced, not changed.
+  // On the model's device, for at least `positions` positions; an Error if the model has fewer. Tables that
+  // are too short are replaced, not changed.
   const std::vector<RopeTables>& up_to(int64_t positions);
 
  private:

@@ -38,14 +38,14 @@ struct Pass {
   std::optional<primitives::ChosenRows> seen = {};  // none: all once
   // [documents] int32 on the CPU: the document that each continues, or -1 (ops/documents.h); undefined: none.
   Tensor continued = {};
-  std::shared_ptr<RouterTrace> routers = {};  // null: nobody asks what routers do
+  std::shared_ptr<RouterTrace> routers = {};  // null: routers are not recorded
   // [parts of the rows] int32, on the model's device: how many tokens of each are no padding; undefined: all.
   Tensor counted = {};
   // [tokens, top_k] int32, on the model's device: experts that routers use instead of choosing; undefined:
   // they choose.
   Tensor experts = {};
-  // [tokens, hidden] each: the residual stream before every mixer and every channel, in turn; null: nobody
-  // asks.
+  // [tokens, hidden] each: the residual stream before every mixer and every channel, in turn; null: not
+  // recorded.
   std::vector<Tensor>* stream = nullptr;
 };
 

@@ -71,7 +71,7 @@ struct BatchInput {
   Tensor ids;  // [tokens] int32, on the CPU, or of the vocabulary on the model's device
   PagedBatch batch;
   std::vector<AdapterRows> adapters = {};     // of all tokens in their order; none: the model alone
-  std::shared_ptr<RouterTrace> routers = {};  // filled; null: nobody asks
+  std::shared_ptr<RouterTrace> routers = {};  // filled; null: not recorded
   std::vector<Tensor>* stream = nullptr;      // [tokens, hidden] each, as of Decoder::Options
 };
 
@@ -120,7 +120,7 @@ class Decoder {
     // The adapters of the update, in the same order on all ranks, where there are several: rows of any of
     // them may come from other ranks (Pass::adapters).
     std::span<const Adapter* const> all_adapters = {};
-    std::shared_ptr<RouterTrace> routers = {};  // filled; null: nobody asks
+    std::shared_ptr<RouterTrace> routers = {};  // filled; null: not recorded
   };
   // Hidden states after the final norm, [tokens, hidden].
   Var forward(Tape& tape, const DecoderInput& input, const Options& options) const;

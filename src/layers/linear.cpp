@@ -40,7 +40,7 @@ Var Linear::dropped(Tape& tape, const AdapterRows& rows, const Var& x) const {
 Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu) const {
   const Var& x = piece.inputs[0];
   std::vector<ops::LoraGroup<Var>> groups;
-  // What adapters read: not rounded, as servers compute them beside a quantized base.
+  // The inputs of adapters are not rounded, as inference engines compute adapters of a quantized base.
   const bool apart = input_ != nullptr || std::any_of(piece.rows.begin(), piece.rows.end(), drops);
   const std::vector<Var> parts = apart ? parts_of(tape, piece.inputs.back(), piece.rows) : std::vector<Var>();
   int64_t first = 0;
@@ -65,7 +65,7 @@ Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluIn
 Var Linear::operator()(Tape& tape, const Var& given, const AdaptedRows& rows,
                        const ops::SwigluInProducts& swiglu) const {
   if (!output_) return multiply(tape, given, rows, swiglu);
-  // What comes after reads rounded results, which a product that goes on by itself does not have.
+  // The next module reads rounded results, which a fused product with swiglu does not have.
   return (*output_)(tape, multiply(tape, given, rows, {.gate_up = swiglu.gate_up}));
 }
 

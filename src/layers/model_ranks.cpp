@@ -1,6 +1,6 @@
 #include "layers/model_ranks.h"
 
-#include "primitives/between_ranks.h"
+#include "primitives/collectives.h"
 
 namespace temper::layers {
 

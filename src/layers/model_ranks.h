@@ -13,7 +13,7 @@ struct ModelRanks {
   int rank = 0;                                // of the mesh
   collectives::Group* tensor = nullptr;        // null where there is one
   collectives::Group* expert = nullptr;        // the same
-  collectives::Group* shard = nullptr;         // that share weights and states; null where nobody does
+  collectives::Group* shard = nullptr;         // that shard weights and states; null if nothing is sharded
   collectives::Group* expert_shard = nullptr;  // the same of experts
 
   int tensor_ranks() const { return tensor == nullptr ? 1 : tensor->size(); }
@@ -30,7 +30,7 @@ struct ModelRanks {
   // What is added once to a sum is added here.
   bool is_first() const { return tensor_place() == 0; }
   bool divides_tokens(bool sequence) const { return sequence && tensor != nullptr && mesh.sequence; }
-  // Of so many tokens those of the stream that are here, the last filled up with zeros.
+  // How many of `tokens` tokens of the stream this rank has; the last rank's are padded with zeros.
   int64_t own_tokens(int64_t tokens, bool sequence) const {
     return divides_tokens(sequence) ? (tokens + tensor->size() - 1) / tensor->size() : tokens;
   }

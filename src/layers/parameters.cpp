@@ -29,7 +29,7 @@ void fill_normal(const Tensor& value, uint64_t seed, size_t parameter, double de
   });
 }
 
-// Of a source with so many rows, from row `first` of the parameter on, what a rank holds.
+// The part that a rank holds of a source with `rows` rows, which begin at row `first` of the parameter.
 primitives::Nf4Part nf4_part(const Placement& placement, int64_t first, int64_t rows) {
   primitives::Nf4Part part{rows, placement.own_rows(first, rows)};
   for (Slice& slice : part.here) slice.whole -= first;

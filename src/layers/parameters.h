@@ -17,8 +17,8 @@ namespace temper::layers {
 
 // What training keeps besides the parameters, and how precisely.
 struct StateFormat {
-  bool master_weights = true;     // float32, beside parameters of lower precision; without them updates are
-                                  // rounded stochastically
+  bool master_weights = true;     // float32, in addition to parameters of lower precision; without them
+                                  // updates are rounded stochastically
   DType gradients = DType::kF32;  // float32 or bfloat16
   DType moments = DType::kF32;    // float32 or bfloat16
 };
@@ -42,7 +42,7 @@ class BoundWeight {
   // Var{}.
   primitives::Matrix matrix(Tape& tape) const;
   Var leaf(Tape& tape) const;  // of a parameter that is in no frozen format
-  Tensor value() const;        // the same beside a pass, without a quantizer
+  Tensor value() const;        // the same outside a pass, without a quantizer
 
  private:
   size_t id_ = 0;

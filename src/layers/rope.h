@@ -34,8 +34,8 @@ int64_t rotated_width(const RopeConfig& config, int64_t head_dim);
 // head_dim: of what is rotated.
 std::vector<float> rope_inverse_frequencies(const RopeConfig& config, int64_t head_dim);
 double rope_attention_scaling(const RopeConfig& config);  // of cosines and sines
-// Of attention's scores, beside that, in models whose heads are rotated in part (DeepSeek-V3): the square of
-// YaRN's factor for all dimensions. 1 where mscale_all_dim is not given.
+// An additional factor of attention's scores in models whose heads are rotated in part (DeepSeek-V3): the
+// square of YaRN's factor for all dimensions. 1 where mscale_all_dim is not given.
 double rope_softmax_scaling(const RopeConfig& config);
 
 struct RopeTables {

@@ -81,7 +81,7 @@ TEST(Rope, TablesHoldTheScaledAngles) {
     }
 }
 
-// A conversation goes on after memory ran out: with the tables that it had.
+// A conversation continues after memory ran out: with the tables that it had.
 TEST(RopeTableSet, KeepsItsTablesWhereLongerOnesDoNotFit) {
   RopeTableSet set(1 << 20, {});
   EXPECT_EQ(set.add(RopeConfig{}, 64), 0u);

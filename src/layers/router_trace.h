@@ -19,7 +19,7 @@ struct RouterTrace {
     std::vector<Part> parts;  // in the order of the pass's rows; only where `wanted`
   };
   std::vector<Router> routers;
-  bool wanted = false;  // somebody asks for counts and sums
+  bool wanted = false;  // whether counts and sums are recorded
 };
 
 }  // namespace temper::layers

@@ -9,7 +9,7 @@ namespace temper::layers {
 class MixerState {
  public:
   virtual ~MixerState() = default;
-  // Room for so many tokens, keeping the first `length`.
+  // Room for `capacity` tokens, keeping the first `length`.
   virtual void reserve(int64_t capacity, int64_t length) = 0;
   // Forgets what follows the first `length` of the `held` tokens, and returns how many are left: fewer where
   // a state cannot go back to that point.

@@ -22,17 +22,17 @@ ShardedLayers::ShardedLayers(ParameterStore& parameters, const ModelRanks& ranks
 }
 
 template <class F>
-void ShardedLayers::beside(size_t layer, const F& f) {
+void ShardedLayers::overlap(size_t layer, const F& f) {
   for (const Shares& shares : layers_[layer]) {
     if (shares.parameters.empty()) continue;
-    shares.group->begin_beside();
+    shares.group->begin_overlap();
     const collectives::Group::Together together(*shares.group);
     for (const size_t parameter : shares.parameters) f(*shares.group, parameter);
   }
 }
 
 void ShardedLayers::settle() {
-  for (const Shares& shares : layers_.front()) shares.group->end_beside();
+  for (const Shares& shares : layers_.front()) shares.group->end_overlap();
   for (const Late& late : late_) add_in_place(parameters_.own_gradient(late.parameter), late.sum);
   late_.clear();
   in_use_.clear();
@@ -41,7 +41,7 @@ void ShardedLayers::settle() {
 void ShardedLayers::fetch(int64_t layer) {
   if (!gathers_ || layer < 0 || layer >= std::ssize(layers_) || there_[static_cast<size_t>(layer)]) return;
   there_[static_cast<size_t>(layer)] = true;
-  beside(static_cast<size_t>(layer), [&](collectives::Group& group, size_t parameter) {
+  overlap(static_cast<size_t>(layer), [&](collectives::Group& group, size_t parameter) {
     const Tensor value = parameters_.make_value(parameter);
     group.all_gather_into(parameters_.spec(parameter).name, parameters_.own(parameter),
                           value.reshape({value.numel()}));
@@ -57,7 +57,7 @@ void ShardedLayers::release(int64_t layer) {
 
 // What is summed stays as it is until the ranks are done with it.
 void ShardedLayers::scatter(size_t layer) {
-  beside(layer, [&](collectives::Group& group, size_t parameter) {
+  overlap(layer, [&](collectives::Group& group, size_t parameter) {
     if (parameters_[parameter].grad == nullptr) return;
     const Tensor whole = parameters_.take_gradient(parameter);
     const bool first = !parameters_.has_own_gradient(parameter);
@@ -93,7 +93,7 @@ Var ShardedLayers::end(Tape& tape, size_t layer, const Var& y) {
   return tape.record(y.value, {&y}, [this, place, slot = y.slot](const Tensor& grad) {
     fetch(place);
     settle();
-    release(place + 1);  // of a frozen layer nobody else has
+    release(place + 1);  // a frozen layer is released here only
     fetch(place - 1);
     slot->add(grad);
   });

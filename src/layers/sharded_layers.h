@@ -9,7 +9,7 @@ namespace temper::layers {
 // The matrices of layers, of which sharded ranks have parts (Mesh::shard_level). Of level 3 a layer's are
 // gathered before it computes, while the layer before it does, and freed behind it; in backward the same, the
 // other way round. Of levels 2 and 3 gradients are scattered as soon as a layer's are complete, and each rank
-// keeps the sums of its part. All of that runs beside what the device computes.
+// keeps the sums of its part. All of that overlaps with the device's computation.
 //
 // All ranks that share the matrices pass the same layers at the same time.
 class ShardedLayers {
@@ -34,7 +34,7 @@ class ShardedLayers {
   void release(int64_t layer);
   void scatter(size_t layer);
   template <class F>
-  void beside(size_t layer, const F& f);  // f(group, parameter)
+  void overlap(size_t layer, const F& f);  // f(group, parameter)
 
   ParameterStore& parameters_;
   const bool gathers_;

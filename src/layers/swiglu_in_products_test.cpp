@@ -1,4 +1,4 @@
-// swiglu inside the products of lora_linear, beside the two as ops of their own.
+// swiglu fused into lora_linear, compared with the two as separate ops.
 #include "ops/lora_linear/lora_linear.h"
 #include "ops/swiglu/swiglu.h"
 #include "primitives/primitives.h"

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "ops/sample/sample.h"
 #include "ops/token_log_probs/token_log_probs.h"
-#include "primitives/between_ranks.h"
+#include "primitives/collectives.h"
 #include "primitives/primitives.h"
 
 namespace temper::layers {

@@ -98,7 +98,7 @@ TEST(Advantages, GroupsOfOneRewardTrainNothingAndAreCounted) {
 }
 
 // Whichever answers are left out, the others have the advantages that they have in a batch without them, and
-// other groups' (but for the batch's statistics) do not change by a bit.
+// other groups' (except the batch's statistics) do not change by a bit.
 TEST(Advantages, AnswersLeftOutChangeNoOther) {
   const Values rewards{0.3, 1, -2, 0.5, 0.25, 0.75, 4, 1};
   for (const AdvantageOptions& options : all_options()) {

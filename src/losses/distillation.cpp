@@ -75,7 +75,7 @@ DistilledTokens compare(Tape& tape, const Distillation& options, const Student& 
   const Distribution given = distribution_of(quiet, compared.rows, compared.teacher),
                      own = distribution_of(tape, compared.rows, compared.student);
   const Var divergence = divergence_of(tape, compared.rows, options, given, own);
-  // Statistics need no gradients where the cross entropy is not learnt.
+  // Statistics need no gradients where the cross entropy is not part of the loss.
   Tape& learning = weight > 0 ? tape : quiet;
   const Var plain = temperature == 1 ? student.shifted : student.rows.shifted(learning, student.logits, 1);
   const Var log_probs = p::sub(learning, student.rows.at(learning, plain, ids),

@@ -232,7 +232,7 @@ TEST(TopTokens, AreTheLargestAndTheSumOfTheOthers) {
                            "[distill] top_k is 13, but there are 12 logits of each token");
 }
 
-// So many that candidates are cut down several times.
+// Enough tokens that candidates are cut down several times.
 TEST(TopTokens, OfALargeVocabulary) {
   constexpr int64_t kMany = 5000;
   const Random random(9, RandomPurpose::kData);

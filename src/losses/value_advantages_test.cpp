@@ -82,24 +82,24 @@ TEST_P(PpoCases, LossesAndGradientsAreThoseOfNumpy) {
   const Policy policy{.mean = PolicyMean::kTokens, .clip_low = clip, .clip_high = clip};
   const PolicyUpdate update{std::ssize(batch_), tokens_};
   PolicySums sums;
-  double values_lose = 0;
+  double value_loss_sum = 0;
   for (size_t i = 0; i < batch_.size(); ++i) {
     const Row row(json_, i);
-    const Values now = row.of("now"), advantages = row.of("advantages"), learnt = row.of("new_values"),
+    const Values now = row.of("now"), advantages = row.of("advantages"), updated = row.of("new_values"),
                  returns = row.of("returns");
     Values gradients(now.size()), by_values;
     policy_loss(policy, {now, old_[i], {}, {}, advantages}, update, gradients, sums);
     expect_near(gradients, json_.at("policy_gradients").as_array()[i], "gradient");
-    for (size_t t = 0; t < learnt.size(); ++t) {
+    for (size_t t = 0; t < updated.size(); ++t) {
       const ValueLoss found =
-          value_loss(learnt[t], values_[i][t], returns[t], json_.at("value_clip").as_double());
-      values_lose += found.loss / static_cast<double>(tokens_);
+          value_loss(updated[t], values_[i][t], returns[t], json_.at("value_clip").as_double());
+      value_loss_sum += found.loss / static_cast<double>(tokens_);
       by_values.push_back(found.gradient / static_cast<double>(tokens_));
     }
     expect_near(by_values, json_.at("value_gradients").as_array()[i], "gradient of a value");
   }
   EXPECT_NEAR(sums.loss, json_.at("policy_loss").as_double(), 1e-6);
-  EXPECT_NEAR(values_lose, json_.at("value_loss").as_double(), 1e-6);
+  EXPECT_NEAR(value_loss_sum, json_.at("value_loss").as_double(), 1e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PpoCases, testing::Range<size_t>(0, 5));

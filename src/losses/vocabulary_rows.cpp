@@ -1,6 +1,6 @@
 #include "losses/vocabulary_rows.h"
 
-#include "primitives/between_ranks.h"
+#include "primitives/collectives.h"
 #include "primitives/primitives.h"
 
 namespace temper::losses {

@@ -11,7 +11,8 @@
 namespace temper::models {
 namespace {
 
-// PEFT writes the embedding's and the head's own weights beside their adapters: they must be the model's.
+// PEFT writes the embedding's and the head's own weights in addition to their adapters: they must be the
+// model's.
 void check_unchanged(const LoraPlan& plan, const checkpoints::ModelFolder& files,
                      const layers::ParameterStore& base) {
   for (const LoraSaved& copy : plan.unchanged) {

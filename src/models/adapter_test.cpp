@@ -54,7 +54,7 @@ TEST(Adapter, ATiedHeadTrainedWholeIsSavedAndLoaded) {
   EXPECT_EQ(floats(logits(*model, load_adapter(*model, path).get())), doubled);
 }
 
-// PEFT puts the embedding's own weight beside its adapter: it must be this model's.
+// PEFT saves the embedding's own weight together with its adapter: it must be this model's.
 TEST(Adapter, OfAnotherModelIsRefused) {
   const auto model = tiny_model();
   const TemporaryDirectory folder;
@@ -85,12 +85,12 @@ TEST(Adapter, OfAnotherModelIsRefused) {
   expect_has(error_of([&] { load_with(own.narrow(0, 0, 40)); }), "is [40, 32], this one's is [48, 32]");
 }
 
-struct Learnt {
+struct TrainedPass {
   std::vector<float> logits, loss_and_gradients;
 };
 
 // Of a model and an adapter whose B is not zero, which then changes the head's logits.
-Learnt learn(const Model& model, layers::Adapter& adapter) {
+TrainedPass train_pass(const Model& model, layers::Adapter& adapter) {
   layers::ParameterStore& parameters = adapter.parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto values = parameters[i].value.values<float>();
@@ -105,10 +105,10 @@ Learnt learn(const Model& model, layers::Adapter& adapter) {
   const Tensor targets = Tensor::from(std::vector<int32_t>{1, 4, 1, 5, 9});
   const Var loss = model.decoder.loss(tape, hidden, targets, {0.2f}, {&adapter, 5}).loss;
   tape.backward(loss);
-  Learnt learnt{floats(logits(model, &adapter)), {loss.value.item()}};
+  TrainedPass result{floats(logits(model, &adapter)), {loss.value.item()}};
   for (size_t i = 0; i < parameters.size(); ++i)
-    for (const float value : floats(parameters[i].grad->grad())) learnt.loss_and_gradients.push_back(value);
-  return learnt;
+    for (const float value : floats(parameters[i].grad->grad())) result.loss_and_gradients.push_back(value);
+  return result;
 }
 
 // A head that is the embedding: the adapter acts on the head alone, as on a head of its own of equal weights.
@@ -127,7 +127,7 @@ TEST(Adapter, OfATiedHeadIsAsOfOneOfItsOwn) {
     const auto a = new_adapter(*tied, lora, 1, ""), b = new_adapter(*untied, lora, 1, "");
     const std::vector<float> before = floats(logits(*tied, a.get()));
     EXPECT_EQ(before, floats(logits(*tied, nullptr)));
-    const Learnt found = learn(*tied, *a), expected = learn(*untied, *b);
+    const TrainedPass found = train_pass(*tied, *a), expected = train_pass(*untied, *b);
     EXPECT_EQ(found.logits, expected.logits);
     EXPECT_NE(found.logits, before);
     EXPECT_EQ(found.loss_and_gradients, expected.loss_and_gradients);

@@ -99,7 +99,7 @@ struct ExpertKeys {
 };
 // Their number, their width and how many a token gets.
 channels::ExpertsConfig read_experts(ConfigReader& reader, int64_t hidden, const ExpertKeys& keys);
-// The layers that have experts: every decoder_sparse_step-th, but for those of mlp_only_layers.
+// The layers that have experts: every decoder_sparse_step-th, except those of mlp_only_layers.
 std::vector<bool> read_mixed_layers(ConfigReader& reader, int64_t layers);
 // The factor of the load balancing loss: router_aux_loss_coef where output_router_logits is true, else 0, as
 // transformers trains.

@@ -153,11 +153,11 @@ TEST(ModelConfig, BothSpellingsOfRotaryAgree) {
 }
 
 TEST(ModelConfig, RotarySpellingsBesideEachOther) {
-  // transformers takes the original length beside rope_scaling before the one in it.
-  const auto beside =
+  // transformers prefers the original length at the top level to the one in rope_scaling.
+  const auto top_level =
       described("llama", R"({"original_max_position_embeddings": 16, "rope_scaling": {"type": "yarn",
       "factor": 2, "original_max_position_embeddings": 32}})");
-  EXPECT_EQ(beside.at("rope original_max_position_embeddings"), Json(16));
+  EXPECT_EQ(top_level.at("rope original_max_position_embeddings"), Json(16));
   EXPECT_EQ(described("llama", R"({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2},
       "rope_parameters": {"rope_theta": 1e4, "rope_type": "linear", "factor": 2.0}})")
                 .at("rope factor"),

@@ -114,7 +114,7 @@ TEST_F(ExpertsOnDisk, MixtralHasTheNamesOfEitherLayout) {
     tensors["model.layers.0.block_sparse_moe.gate.weight"] = tensors["model.layers.0.mlp.gate.weight"];
   });
   expect_has(error_of([&] { load_model(folder / "stacked", {}); }),
-             "'model.layers.0.block_sparse_moe.gate.weight' beside 'model.layers.0.mlp.gate.weight'");
+             "'model.layers.0.block_sparse_moe.gate.weight' and 'model.layers.0.mlp.gate.weight'");
 }
 
 // Layers that predict several tokens are no part of a pass: they are written back bit by bit.
@@ -171,7 +171,7 @@ TEST_F(ExpertsOnDisk, WhatIsWrongIsNamed) {
     tensors[kSingle] = Tensor::zeros({16, 32}, DType::kF32);
   });
   expect_has(error(stacked),
-             fmt::format("1 in two forms; keep one of them: '{}' beside '{}'", kSingle, kStacked));
+             fmt::format("1 in two forms; keep one of them: '{}' and '{}'", kSingle, kStacked));
   // Stacked in one layer, one by one in the other.
   const std::string mixed = saved("qwen3_moe", true);
   const ModelFolder one_by_one = ModelFolder::open(saved("qwen3_moe", false));
@@ -187,7 +187,7 @@ TEST_F(ExpertsOnDisk, WhatIsWrongIsNamed) {
       "'model.layers.1.mlp.experts.0.gate_proj.weight', 'model.layers.1.mlp.experts.0.down_proj.weight'");
 }
 
-// Its values are small beside those of a sum in bfloat16: 238 of them would become 8.
+// Its values are small compared with those of a sum in bfloat16: 238 of them would become 8.
 TEST_F(ExpertsOnDisk, TheCorrectionBiasStaysFloat32) {
   const std::string path = saved("deepseek_v3", false, DType::kBF16),
                     name = "model.layers.1.mlp.gate.e_score_correction_bias";

@@ -50,7 +50,7 @@ void check_rows(const WeightSpec& spec, const Planned& module, const ExportedFor
            source.rows, unit == 2 ? "pairs" : "tiles", unit, module.weight->name);
 }
 
-// What compressed-tensors alone has, beside what it has not.
+// Formats that only compressed-tensors has cannot be in one folder with formats that it does not have.
 void check_one_folder(const std::map<std::string, Planned>& modules,
                       const std::map<std::string, ExportedForm>& forms) {
   const auto only = std::ranges::find_if(
@@ -77,7 +77,7 @@ std::map<std::string, ExportedForm> exported_forms(const quantizers::QuantizerPl
   std::map<std::string, ExportedForm> forms;
   for (const auto& [name, module] : modules) {
     if (module.weight == nullptr)
-      fail("[export] {} has no quantizer of its weight beside it: readers do not know that",
+      fail("[export] {}: the module's weight has no quantizer, and readers do not support that",
            (module.input != nullptr ? module.input : module.kept)->name);
     const ExportedForm form = exported_form(*module.weight, module.input);
     check_rows(*table.find(name), module, form);

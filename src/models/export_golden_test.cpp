@@ -1,4 +1,5 @@
-// Folders beside those that nvidia-modelopt exports of the same model (tools/oracles/make_export_cases.py).
+// Exported folders compared with those of nvidia-modelopt for the same model
+// (tools/oracles/make_export_cases.py).
 #include <algorithm>
 #include <cstring>
 
@@ -139,7 +140,7 @@ void expect_same_description(const Json& own, const Json& golden) {
   }
 }
 
-// Of weights, or of inputs beside them.
+// Whether it is a scale of FP8 weights, or of inputs next to FP8 weights.
 bool is_fp8_scale(const checkpoints::ModelFolder& folder, const std::string& name, bool inputs_in_fp8) {
   if (folder.find(name)->dtype != "F32") return false;
   if (inputs_in_fp8 && name.ends_with(".input_scale")) return true;

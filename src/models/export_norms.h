@@ -10,7 +10,7 @@
 namespace temper::models {
 
 // By the norm's parameter, the quantizer of the weight whose factors it takes over: of attention's q|k|v and
-// a gated MLP's gate|up that have blocks (as AWQ does; SmoothQuant's factors stay beside their modules).
+// a gated MLP's gate|up that have blocks (as AWQ does; SmoothQuant's factors stay with their modules).
 using FoldedNorms = std::map<std::string, const quantizers::Quantizer*>;
 FoldedNorms folded_norms(const layers::Decoder& model);
 

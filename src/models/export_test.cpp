@@ -336,8 +336,8 @@ TEST(Export, Refusals) {
                   known));
   EXPECT_EQ(
       refusal(calibrated({"", {{"layers.0.mlp.down", {}, QuantizerKind{"fp8"}}}})),
-      "[export] layers.0.mlp.down.input_quantizer has no quantizer of its weight beside it: readers do not "
-      "know that");
+      "[export] layers.0.mlp.down.input_quantizer: the module's weight has no quantizer, and readers do not "
+      "support that");
   EXPECT_FALSE(exists(out / "m"));
 }
 

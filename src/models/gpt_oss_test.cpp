@@ -156,7 +156,8 @@ TEST_F(GptOss, Mxfp4ThatDoesNotFitIsRefused) {
     rewrite(path, [&](Tensors& tensors) { tensors = kept; });
   };
   use_mxfp4(path);
-  expect([&](Tensors& t) { t.erase(scales); }, fmt::format("'{}' is missing beside its other half", scales));
+  expect([&](Tensors& t) { t.erase(scales); },
+         fmt::format("'{}' is missing, but its other half exists", scales));
   expect(
       [&](Tensors& t) {
         t[blocks] = Tensor::zeros({4, 64, 2, 8}, DType::kU8);
@@ -166,7 +167,7 @@ TEST_F(GptOss, Mxfp4ThatDoesNotFitIsRefused) {
       [&](Tensors& t) {
         t[kGateUp] = Tensor::zeros({4, 32, 64}, DType::kF32);
       },
-      fmt::format("in two forms; keep one of them: '{0}' beside '{0}_blocks'", kGateUp));
+      fmt::format("in two forms; keep one of them: '{0}' and '{0}_blocks'", kGateUp));
   expect([&](Tensors& t) { t[scales].data<uint8_t>()[0] = 255; }, blocks);
 }
 

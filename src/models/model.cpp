@@ -112,7 +112,7 @@ void report_unused(const Json& config, const std::string& where) {
                     where, config.at("tie_word_embeddings").dump()));
   std::vector<std::string> keys = reader.unused();
   if (reading.has_pictures())
-    for (const std::string& key : ConfigReader::without_usual(unused_beside_text(config)))
+    for (const std::string& key : ConfigReader::without_usual(unused_top_level_keys(config)))
       keys.push_back(key);
   if (keys.empty()) return;
   log_info(fmt::format("[{}] keys without effect, kept when the model is saved: {}", where,

@@ -59,7 +59,7 @@ Json typical_config();
 // The kernels of a model, without building it.
 ops::BoundOps bind_kernels(const Json& config, const std::string& where, const BuildOptions& options);
 
-// A model and the config.json it came from, which is written back unchanged but for the dtype.
+// A model and the config.json it came from, which is written back unchanged except the dtype.
 struct Model {
   std::string folder;
   Json config;

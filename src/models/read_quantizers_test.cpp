@@ -167,7 +167,7 @@ TEST(ReadQuantizers, TargetsThatAreNoExpressionsAreRefused) {
 
 TEST(ReadQuantizers, MatricesThatNoGroupNamesAreTold) {
   const TemporaryDirectory out;
-  const auto told = [&](const Json::Array& targets) {
+  const auto warning = [&](const Json::Array& targets) {
     testing::internal::CaptureStderr();
     load_as_quantized(with_targets(out, targets), eager());
     return testing::internal::GetCapturedStderr();
@@ -175,12 +175,12 @@ TEST(ReadQuantizers, MatricesThatNoGroupNamesAreTold) {
   const auto line = [&](const char* name) {
     return fmt::format(
         "[{}] '{}' is quantized, but among the targets of no group of quantization_config: its "
-        "inputs are not rounded (told once)\n",
+        "inputs are not rounded (reported once)\n",
         out / "m", name);
   };
-  expect_has(told({"re:.*self_attn.*"}), line("model.layers.0.mlp.gate_proj.weight"));
-  expect_has(told({"Qwen3MLP"}), line("model.layers.0.self_attn.q_proj.weight"));
-  EXPECT_EQ(told({"Linear"}).find("told once"), std::string::npos);
+  expect_has(warning({"re:.*self_attn.*"}), line("model.layers.0.mlp.gate_proj.weight"));
+  expect_has(warning({"Qwen3MLP"}), line("model.layers.0.self_attn.q_proj.weight"));
+  EXPECT_EQ(warning({"Linear"}).find("reported once"), std::string::npos);
 }
 
 TEST(ReadQuantizers, WhatIsFusedHasOneFormat) {

@@ -93,7 +93,7 @@ class RopeReader {
     return value->as_double();
   }
 
-  // One beside rope_scaling counts before the one in it.
+  // A value at the top level takes precedence over the one in rope_scaling.
   int64_t original_positions(RopeType type, int64_t max_positions) const {
     constexpr const char* kKey = "original_max_position_embeddings";
     auto original = static_cast<double>(max_positions);

@@ -174,7 +174,7 @@ TEST(TextOfPictures, TensorsThatAreNobodysOrTwiceThereAreNamed) {
   expect_has(error_of([&] { load_model(out / "twice", {}); }), "are names of one tensor; keep one of them");
 }
 
-// Codes that are kept would mean nothing beside a text of numbers.
+// The tower's codes cannot be saved together with a text part that is not quantized.
 TEST(TextOfPictures, ATowerInCodesIsNotSaved) {
   const TemporaryDirectory out;
   Json config = config_of("gemma3");

@@ -28,7 +28,7 @@ const std::set<std::string, std::less<>> kOfPictures = {"vision_config",
                                                         "projector_hidden_act",
                                                         "spatial_merge_size",
                                                         "language_model_only"};
-// At the top beside a text_config, which has its own.
+// Keys at the top level that text_config has, too; those of text_config count.
 const std::set<std::string, std::less<>> kOfBoth = {
     kText, kTied, kQuantized, "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id"};
 
@@ -64,7 +64,7 @@ TextConfig text_config(const Json& config, const std::string& where, const TextP
   return text;
 }
 
-std::vector<std::string> unused_beside_text(const Json& config) {
+std::vector<std::string> unused_top_level_keys(const Json& config) {
   std::vector<std::string> keys;
   if (text_of(config) == nullptr) return keys;
   for (const auto& [key, value] : config.as_object())

@@ -7,7 +7,7 @@
 namespace temper::models {
 
 // What a family that also reads pictures has for its text: another family's decoder, whose keys are in
-// text_config, or beside those of pictures where a published file has no text_config.
+// text_config, or at the top level with those of pictures where a published file has no text_config.
 struct TextPart {
   const char* model_type;       // of the text, where text_config does not say
   const char* defaults = "{}";  // an object: of keys that readers need and published files leave out
@@ -20,8 +20,8 @@ struct TextConfig {
 };
 TextConfig text_config(const Json& config, const std::string& where, const TextPart& part);
 
-// The keys beside text_config that are neither the text's nor known to be of pictures.
-std::vector<std::string> unused_beside_text(const Json& config);
+// The top-level keys that are neither the text's nor known to be of pictures.
+std::vector<std::string> unused_top_level_keys(const Json& config);
 
 // Whether the head's weight is the embedding's stands at the top or in text_config, and libraries read it at
 // one of these places. Where they contradict each other the head is a tensor of its own.

@@ -87,11 +87,11 @@ void AdamW::update_in_parts() {
     }
     ops::adamw(update_, part);
     for (collectives::Group* group : {trained_.sharing().shard, trained_.sharing().expert_shard})
-      if (group != nullptr) group->begin_beside();
+      if (group != nullptr) group->begin_overlap();
     gather_values(static_cast<size_t>(part.first_slot), first);
   }
   for (collectives::Group* group : {trained_.sharing().shard, trained_.sharing().expert_shard})
-    if (group != nullptr) group->end_beside();
+    if (group != nullptr) group->end_overlap();
 }
 
 // Of a captured update, too, of which the host calls nothing else.

@@ -45,7 +45,7 @@ void GradientSums::begin(collectives::Group& ranks) {
     const std::shared_ptr<GradSlot>& grad = trained_.parameter(slot).grad;
     may_grow_.push_back(trained_.is_in_layer(slot) && grad->filled() && grad.use_count() == 1);
   }
-  for (collectives::Group* group : groups()) group->begin_beside();
+  for (collectives::Group* group : groups()) group->begin_overlap();
 }
 
 void GradientSums::sum_ready() {
@@ -56,7 +56,7 @@ void GradientSums::end() {
   if (ranks_ == nullptr) return;
   while (left_ > 0) sum_next();
   sum_deferred();
-  for (collectives::Group* group : groups()) group->end_beside();
+  for (collectives::Group* group : groups()) group->end_overlap();
   ranks_ = nullptr;
 }
 

@@ -20,7 +20,7 @@ MeshGroups::MeshGroups(collectives::Group& ranks, const Mesh& mesh) : ranks_(ran
   if (mesh.tensor > 1) data_ = along("data", all & ~kTensor);
   tensor_ = along("tensor", kTensor);
   expert_ = along("expert", kExpert);
-  if (expert_) expert_->go_apart();  // tokens travel beside what shared experts compute
+  if (expert_) expert_->use_own_stream();  // token dispatch overlaps with the shared experts
   shard_ = along("shard", kShard | kExpert);
   if (shard_) replicate_ = along("replicate", kReplicate);
   if (mesh.expert == 1) return;
@@ -59,9 +59,9 @@ void MeshGroups::disconnect(bool all) const {
     if (all || (group != model.tensor && group != model.in_step_forward())) group->disconnect();
 }
 
-void MeshGroups::end_beside() const {
+void MeshGroups::end_overlap() const {
   for (collectives::Group* const group : groups()) try {
-      group->end_beside();
+      group->end_overlap();
     } catch (const Error&) {
       // Of a lost GPU, which the error says that is under way.
     }

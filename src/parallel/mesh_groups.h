@@ -25,9 +25,9 @@ class MeshGroups {
   // need, or (`all`) what any of them hold, the run's own network among them. No captured graph has
   // collectives of those. All ranks call it at the same time.
   void disconnect(bool all) const;
-  // After an error: what comes next waits for collectives that are still under way beside a device's work.
-  // Their memory may have been given back.
-  void end_beside() const;
+  // After an error: later work waits for collectives that still overlap with a device's work. Their memory
+  // may have been freed.
+  void end_overlap() const;
 
  private:
   std::vector<collectives::Group*> groups() const;

@@ -11,10 +11,10 @@ namespace {
 
 using Names = std::set<std::string>;
 
-// Of a run of several ranks, without the others: tells which groups were disconnected.
-class Told final : public collectives::Group {
+// A group of a run of several ranks, without the others: records which groups were disconnected.
+class RecordingGroup final : public collectives::Group {
  public:
-  Told(std::string name, int rank, std::vector<int> ranks, Names& disconnected)
+  RecordingGroup(std::string name, int rank, std::vector<int> ranks, Names& disconnected)
       : Group(static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()),
               static_cast<int>(ranks.size()), std::move(name), ranks),
         own_rank_(rank),
@@ -33,7 +33,7 @@ class Told final : public collectives::Group {
   }
   void do_disconnect() override { disconnected_.insert(name()); }
   std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int) override {
-    return std::make_unique<Told>(std::move(name), own_rank_, std::move(ranks), disconnected_);
+    return std::make_unique<RecordingGroup>(std::move(name), own_rank_, std::move(ranks), disconnected_);
   }
   static void refuse(const Call& call) { fail("{} has no other ranks", to_string(call)); }
 
@@ -43,7 +43,7 @@ class Told final : public collectives::Group {
 
 Names disconnected(const Mesh& mesh, int rank, bool all) {
   Names names;
-  Told ranks("world", rank, collectives::all_ranks(mesh.size()), names);
+  RecordingGroup ranks("world", rank, collectives::all_ranks(mesh.size()), names);
   MeshGroups(ranks, mesh).disconnect(all);
   return names;
 }

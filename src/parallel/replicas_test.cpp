@@ -76,7 +76,7 @@ TEST(Replicas, ThatPartWaysAreNamedOnAllRanks) {
   for (const std::string& error : errors_of({.tensor = 4}, 3, 3))
     EXPECT_NE(error.find("ranks 2 and 3 hold other bits of 'kv'"), std::string::npos) << error;
   for (const std::string& error : errors_of({.tensor = 4}, 3, 1))
-    EXPECT_EQ(error, "") << "nobody else has it";
+    EXPECT_EQ(error, "") << "no other rank has it";
 }
 
 // Compared after every tenth update, as before checkpoints.

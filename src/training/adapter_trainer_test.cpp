@@ -216,8 +216,8 @@ TEST(AdapterTrainer, BFloat16LearnsThroughMasters) {
   }
 }
 
-// A model kept in 8 or 4 bits is the checkpoint that says what its codes mean, bit for bit: in losses, in
-// what is learnt, in copies of its weights, in evaluation.
+// A model kept in 8 or 4 bits has the same bits as a model with its dequantized weights: in losses, in
+// trained weights, in copies of its weights, in evaluation.
 void check_narrow_base(const TinyModel& tiny, primitives::FrozenFormat format) {
   LoraConfig whole = everything();
   whole.modules_to_save = {"q_proj", "k_proj", "v_proj", "norm"};

@@ -25,7 +25,7 @@ using Rows = std::vector<PackedRow>;
 constexpr int kSteps = 4;
 constexpr double kRate = 2e-3;
 
-// What a rank learns, told step by step.
+// What a rank learns, recorded step by step.
 struct Course {
   std::vector<StepResult> results;
   std::vector<std::vector<float>> gradients, weights;  // after each step; gradients are before clipping
@@ -214,9 +214,9 @@ TEST(Ranks, RoutersLearnWhatTheyLearnOnOneRank) {
   }
 }
 
-// Two adapters with rows of their own; `told` is the one whose course is kept.
+// Two adapters with rows of their own; `kept` is the one whose course is kept.
 auto adapter_course(const TinyModel& tiny, const LoraConfig& config, int64_t micro_batch_tokens,
-                    size_t told) {
+                    size_t kept) {
   return [=](Group& ranks) {
     const std::vector<std::vector<size_t>> parts{{2, 3}, {4, 1}};
     const auto model = tiny_model(tiny);
@@ -239,9 +239,9 @@ auto adapter_course(const TinyModel& tiny, const LoraConfig& config, int64_t mic
       std::vector<PendingStep> pending = trainer.begin(shares);
       std::vector<StepResult> results;
       for (PendingStep& one : pending) results.push_back(one.wait());
-      keep(course, results[told], adapters[told]->parameters());
+      keep(course, results[kept], adapters[kept]->parameters());
     }
-    course.evaluation = evaluate(model->decoder, adapters[told].get(), part_of(rows_of(99), parts[0], ranks),
+    course.evaluation = evaluate(model->decoder, adapters[kept].get(), part_of(rows_of(99), parts[0], ranks),
                                  micro_batch_tokens, ranks);
     return course;
   };

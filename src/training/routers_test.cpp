@@ -172,7 +172,7 @@ TEST(Routers, RecomputedLayersChooseTheSameExperts) {
   }
 }
 
-// A pass that is told which experts to use asks no router for a choice.
+// In a pass that is given its experts, routers choose none (router replay).
 TEST(Routers, GivenExpertsAreUsed) {
   const auto model = tiny_model(fast("qwen3_moe"));
   const layers::DecoderInput input = layers::make_input(kRows[0].ids, std::vector<int32_t>{9});

@@ -173,7 +173,7 @@ class GpuStepGraphs : public testing::Test {
       EXPECT_EQ(found.sources[i].sum, expected.sources[i].sum);
   }
 
-  // Step by step beside the plain one; `between` does something to the pool.
+  // Compares each step with that of a run without graphs; `between` changes the pool between steps.
   static void compare(const Setting& setting, const std::function<void(Run&, int)>& between = {}) {
     Run plain(setting, CudaGraph::kOff), graphs(setting, CudaGraph::kOn);
     for (int step = 0; step < 14; ++step) {
@@ -280,7 +280,7 @@ TEST_F(GpuStepGraphs, RefuseWhatThePlainStepRefuses) {
   EXPECT_TRUE(std::isfinite(run.trainer.step(rows_of_step(4), 1e-3).loss));
 }
 
-// Small steps are captured without being asked to; where a kernel asks the CPU, the reason is told.
+// With `auto` small steps are captured; if a kernel waits for the CPU, the reason is reported.
 TEST_F(GpuStepGraphs, AutoTellsWhatItDid) {
   Run run({}, CudaGraph::kAuto);
   for (int step = 0; step < 8; ++step) run.trainer.step(rows_of_step(step), 1e-3);

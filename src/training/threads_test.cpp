@@ -72,7 +72,7 @@ std::vector<std::vector<int>> a_core_for_each(int threads) {
   return cores;
 }
 
-// A library that is told to use one thread must not move the thread of the pool that calls it.
+// A library that is set to use one thread must not move the thread of the pool that calls it.
 TEST(Threads, StayOnTheirCoresWhileTheLibraryMultiplies) {
   ::unsetenv("OMP_PROC_BIND");
   const op_testing::Threads two(2);

@@ -16,8 +16,8 @@ constexpr int64_t kRowsAlign = 128;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Tokens that have a target; no product is spent on the others, but for the first of them, which fill up the
-// rows to a multiple of kRowsAlign: so there are few shapes of products, and those are fast.
+// Tokens that have a target. Of the others, only the first are multiplied: they pad the rows to a multiple of
+// kRowsAlign, so that there are few shapes of matrix multiplications, and those are fast.
 struct Kept {
   std::vector<int32_t> places, targets;
 

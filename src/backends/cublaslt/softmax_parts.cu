@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kRowThreads)
   for (int rank = 0; rank < ranks; ++rank) joined.largest = fmaxf(joined.largest, all[(rank * rows + row) * kNumbers]);
   for (int rank = 0; rank < ranks; ++rank) {
     const float* part = all + (rank * rows + row) * kNumbers;
-    joined.sum += Running{part[0], part[1]}.beside(joined.largest);
+    joined.sum += Running{part[0], part[1]}.rescaled_to(joined.largest);
     chosen += part[2];
   }
   const SeenRow seen(a, joined);

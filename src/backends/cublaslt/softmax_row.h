@@ -11,8 +11,8 @@ inline constexpr float kLn2 = 0.6931471805599453f;
 struct Running {
   float largest, sum;
 
-  // The sum as it is beside a larger one. Nothing stays nothing.
-  __device__ float beside(float larger) const {
+  // The sum relative to a larger maximum. An empty sum stays 0.
+  __device__ float rescaled_to(float larger) const {
     return largest == -INFINITY ? 0.f : sum * power_of_2((largest - larger) * kLog2E);
   }
 };
@@ -21,7 +21,7 @@ __device__ inline Running nothing() { return {-INFINITY, 0}; }
 
 __device__ inline Running merge_warp(const Running& mine) {
   const float largest = warp_max(mine.largest);
-  return {largest, warp_sum(mine.beside(largest))};
+  return {largest, warp_sum(mine.rescaled_to(largest))};
 }
 
 // Of up to 32, by every warp for itself.
@@ -51,7 +51,7 @@ template <class T, int N>
 __device__ void add_pack(Running& mine, const Pack<T, N>& pack) {
   const float largest = fmaxf(mine.largest, largest_of(pack));
   const float base = largest == -INFINITY ? 0.f : largest;  // or differences of infinities were NaN
-  float values[N], sum = mine.beside(largest);
+  float values[N], sum = mine.rescaled_to(largest);
   widen_all(pack, values);
   for (int i = 0; i < N; ++i) sum += power_of_2((values[i] - base) * kLog2E);
   mine = {largest, sum};

@@ -254,8 +254,8 @@ void launch(const AdamW& op, const AdamW::Slot& first, const std::vector<Entry>&
   const Device device = first.value.device();
   const std::string name = fmt::format("adamw {}", entries.front().value);
   const Tensor table = upload(name, entries, device);
-  // What changes from step to step, read anew where the step is captured; without the slots, whose memory it
-  // must not keep.
+  // The values that change from step to step; a captured step reads them again at each replay. Without the slots,
+  // whose memory must not be kept.
   AdamW scalars = op;
   scalars.slots.clear();
   const float* grad_norm = op.grad_norm.defined() ? op.grad_norm.data<float>() : nullptr;

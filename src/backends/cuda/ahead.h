@@ -4,8 +4,8 @@
 namespace temper::backends {
 
 // Loads that wait in shared memory until they are used: many are on their way without taking registers. There
-// are two stages, one to read from while the other is filled. Each thread has slots of its own, so it waits
-// for nobody else's.
+// are two stages, one to read from while the other is filled. Each thread has slots of its own, so it does
+// not wait for other threads.
 template <int kSlots>
 class Ahead {
  public:

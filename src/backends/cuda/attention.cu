@@ -227,8 +227,8 @@ void visit_tiles(const Attention& op, F&& f) {
   });
 }
 
-// Queries or keys of all documents, cut into tiles. Work that is repeated may have other documents, therefore
-// there are as many as so many documents of so many tokens can have.
+// Queries or keys of all documents, cut into tiles. A captured graph is replayed with other documents. Therefore
+// there are as many tiles as this number of documents and tokens can need at most.
 struct Tiles {
   Tensor list;
   unsigned count;

@@ -6,7 +6,7 @@
 // decoding, in a part of a prompt and in a row of training. Keys are met 16 at a time, from multiples of 16
 // on: products over the elements of a head in two sums, of its even and odd sixteens; then the largest score
 // so far, the weights, eight sums of them, of every eighth key, and the products with values. At fixed
-// positions what has been summed is put to the total, and begins anew: other warps may compute it. Operations
+// positions the sums are added to the total and restart at 0: other warps may compute them. Operations
 // are written so that no compiler joins them differently. Keys that a token does not see change nothing.
 namespace temper::backends {
 
@@ -28,7 +28,7 @@ __device__ inline float ordered_weight(float score, float largest) {
   return power_of_2(__fsub_rn(score, largest));
 }
 
-// Sums of one part beside those of all before it, whose largest scores differ.
+// Merges the sums of one part with those of all parts before it, whose largest scores differ.
 struct Fold {
   float before, part;
 

@@ -18,7 +18,7 @@ struct TileSizes {
   static constexpr int kEach = kTile / kSide;  // rows and columns of a thread
   static constexpr int kQuads = kDim / (4 * kSide);
 
-  // Floats of shared memory for so many tiles, and their products.
+  // Floats of shared memory for `tiles` tiles and their products.
   static constexpr int floats(int tiles) { return tiles * kTile * kPitch + kTile * kPairs; }
 };
 

@@ -1,5 +1,5 @@
-// Each thread has some channels of a run of tokens and keeps the last inputs in registers: x is read once, but for
-// the few tokens before a run and, backward, behind it.
+// Each thread has some channels of a run of tokens and keeps the last inputs in registers: x is read once, except
+// the few tokens before a run and, backward, behind it, which are read twice.
 #include "backends/cuda/conv_window.h"
 #include "backends/cuda/cuda.h"
 #include "backends/gpu/sums.h"
@@ -276,7 +276,7 @@ Tensor partial_sums(const CausalConv1d& op, const GradTarget& weight) {
                        op.x.device());
 }
 
-// Of a block of the backward pass, whose threads have so many channels each; forward has none.
+// Of a block of the backward pass, whose threads have `lanes` channels each; forward needs none.
 int64_t shared_bytes(int64_t lanes, int64_t width) { return int64_t{sizeof(float)} * kThreads * lanes * width; }
 
 std::vector<ops::Tiling> tilings(const CausalConv1d::Signature& s) {

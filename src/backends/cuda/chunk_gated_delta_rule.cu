@@ -12,8 +12,8 @@ namespace {
 using ops::ChunkGatedDeltaRule;
 using ops::Documents;
 
-// Where documents and their chunks are. Work that is repeated may have other documents, therefore there are as
-// many chunks as so many documents of so many tokens can have.
+// Where documents and their chunks are. A captured graph is replayed with other documents. Therefore there are as
+// many chunks as this number of documents and tokens can need at most.
 struct Cut {
   Tensor chunks, documents;
   int chunk_count, document_count;

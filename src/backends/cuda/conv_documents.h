@@ -18,8 +18,8 @@ struct ConvLists {
   Tensor runs;       // [run_count] ConvRun
   int document_count, run_count;
 };
-// Runs of up to `length` tokens. Work that is repeated may have other documents, therefore there are as many
-// runs as so many documents of so many tokens can have.
+// Runs of up to `length` tokens. A captured graph is replayed with other documents. Therefore there are as
+// many runs as this number of documents and tokens can need at most.
 ConvLists conv_lists(const ops::Documents& documents, int64_t tokens, int length, Device device);
 
 }  // namespace temper::backends

@@ -262,8 +262,8 @@ __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
   merge_splits<T, H>(a, a.partial + slot * a.splits * H * width, out, used, count);
 }
 
-// Zero between launches: the last block of each count clears it. Nobody waits for a count. A stream orders who
-// uses its own.
+// Counts of finished blocks, 0 between launches: the last block of each count clears it. No thread waits for a
+// count. Each stream has counters of its own, and runs the launches that use them in order.
 unsigned* counters(Device device) {
   // Never destroyed: the driver may be gone when static objects go.
   static auto& all = *new std::map<std::pair<int, int>, Tensor>;

@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(kThreads) make_gates(const __grid_constant__ A
   }
 }
 
-// A block has some tokens, a thread every so many of them of one head. Its sums are added up in the order of threads.
+// A block has some tokens; a thread has one head of every `rows`-th of them. A block adds up its threads' sums in the
+// order of threads.
 template <class T, class W>
 __global__ void __launch_bounds__(kThreads) differentiate(const __grid_constant__ Arguments<T, W> a) {
   extern __shared__ float shared[];  // [2, threads]
@@ -91,7 +92,7 @@ void visit_arguments(const DeltaGates& op, F&& f) {
 Tensor compact(const DeltaGates& op, DType dtype) {
   return Tensor::empty(op.a.shape(), dtype, MemoryTag::kActivations, op.a.device());
 }
-// Tokens at any distance, the heads of each beside each other.
+// Tokens with any stride; the heads of a token are contiguous.
 DeltaGates with_rows(DeltaGates op) {
   for (Tensor* x : {&op.a, &op.b})
     if (x->stride(1) != 1) *x = x->clone();

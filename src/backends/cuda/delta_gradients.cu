@@ -54,8 +54,8 @@ class Scan {
  private:
   __device__ bool carries() const { return at_.carries; }
 
-  // The root's gradient goes on from what arrives at its end from a document that continues it, which therefore reads
-  // no initial state of its own.
+  // Adds the gradient that a document gives to its initial state to that of the root which it continues. Such a
+  // document has no initial state of its own, and its gradient is cleared.
   __device__ void add_root(int root, int document) {
     KeySums other;
     load_state(other, o_.roots, root, a_, at_);
@@ -69,7 +69,7 @@ class Scan {
   __device__ void run_document(int document) {
     const DeltaDocument d = a_.documents[document];
     const int chunks = (d.tokens + kChunk - 1) / kChunk, last = d.first_chunk + chunks - 1;
-    __syncthreads();  // nobody reads what the document before has loaded
+    __syncthreads();  // no thread still reads data of the document before
     if (chunks == 0) return;
     if (!carries()) load_given(last, 0);
     for (int i = 0; i <= chunks + 1; ++i) {

@@ -39,8 +39,8 @@ struct DeltaInput {
   int chunk_count, document_count;
   const DeltaChunk* chunks;
   const DeltaDocument* documents;
-  Brain *inverse, *scores;  // [chunks, heads, 64, 64]: (I + A)⁻¹ and scale P, but for squares of 16 x 16
-                            // right of the diagonal, which nobody reads
+  Brain *inverse, *scores;  // [chunks, heads, 64, 64]: (I + A)⁻¹ and scale P, except squares of 16 x 16
+                            // right of the diagonal, which are never read
   float* factors;  // [chunks, heads, kFactors, 64]: e_t r_t, scale e_t / |q_t|, D_Lt r_t, beta_t; e_L
 
   __host__ __device__ int group() const { return heads / key_heads; }
@@ -70,7 +70,7 @@ void prepare_delta(const DeltaInput& input, cudaStream_t stream);
 void scan_delta_states(const DeltaInput& input, const DeltaStates& states, cudaStream_t stream);
 void scan_delta_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream);
 void delta_chunk_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream);
-// Bytes of shared memory of a block, at most, where scans have so many values a block.
+// Bytes of shared memory of a block, at most, where scans have `values` values a block.
 constexpr size_t delta_scratch(int values) { return values == 64 ? 212 << 10 : 163 << 10; }
 
 // `rows` of rows of up to kColumns elements, zeros beyond them and beyond `columns`, brought by kLoaders

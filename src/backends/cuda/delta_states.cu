@@ -52,7 +52,7 @@ class Scan {
   __device__ void run_document(int document) {
     const DeltaDocument d = a_.documents[document];
     const int chunks = (d.tokens + kChunk - 1) / kChunk;
-    __syncthreads();  // nobody reads what the document before has loaded
+    __syncthreads();  // no thread still reads data of the document before
     if (!carries() && chunks > 0) load_carried(d.first_chunk, 0);
     for (int i = 0; i <= chunks; ++i) {
       if (!carries()) wait_chunks<0>();

@@ -30,7 +30,7 @@ __device__ void add_listed(const T* dy, const int* listed, int count, int64_t hi
 }
 
 // One block a token. The block of an id's first occurrence sums all of them, in the order of the tokens; the
-// others leave. Looking through the ids costs little beside the rows.
+// others leave. Looking through the ids costs little compared with the rows.
 template <class T, class G>
 __global__ void sum_rows(const T* dy, const int* ids, int64_t tokens, int64_t hidden, int64_t rows,
                          int64_t first_row, G* grad) {

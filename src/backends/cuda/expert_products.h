@@ -6,7 +6,7 @@
 // device that only counts nothing is computed.
 namespace temper::backends {
 
-// What launches are told of the rows of experts.
+// The tiles of the rows of experts, an argument of launches.
 Tensor row_tiles(const ExpertPlan& plan);
 
 // d = rows matrixᵀ or rows matrix, with each expert's matrix, and the update, whose matrices may have fewer

@@ -41,7 +41,7 @@ int64_t length_of(const Packing& packing) {
   return common_length(packed_documents(op), op);
 }
 
-// Of tokens in so many documents at most.
+// The most tiles that `tokens` tokens in at most `documents` documents need.
 int64_t most_tiles(int64_t tokens, int64_t documents) {
   return (tokens + kPagedTileRows - 1) / kPagedTileRows + documents;
 }

@@ -1,7 +1,7 @@
 // The query of each head is brought to the width of the cache once (absorb); then the cache of a sequence passes by,
 // cut into splits of its positions, each row for several heads (attend); what the splits found is merged in their
 // order and expanded to the head's values (expand). All depends on the sequence's length alone, so that a sequence's
-// results have the same bits whatever others are beside it, and wherever its pages lie.
+// results have the same bits whatever other sequences are in the batch, and wherever its pages lie.
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/latent_decode.h"
 #include "backends/cuda/page_shift.h"
@@ -234,7 +234,7 @@ void visit_row(int width, F&& f) {
   f.template operator()<2, kMostPacks>();
 }
 
-// What a step takes beside its operands.
+// The workspace of a step.
 struct Scratch {
   explicit Scratch(const LatentDecode& op)
       : latent(aligned(op.latent)),

@@ -23,7 +23,7 @@ struct Shared {
   float shrink[kHeads];
 };
 
-// value = high + low, but for some 2^-17 of it.
+// value = high + low, with a relative error of about 2^-17.
 __device__ inline void cut_in_two(float value, Brain* high, Brain* low) {
   *high = __float2bfloat16_rn(value);
   *low = __float2bfloat16_rn(value - __bfloat162float(*high));

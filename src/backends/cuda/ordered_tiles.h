@@ -1,8 +1,8 @@
 #pragma once
 #include "backends/cuda/attention_order.h"
 
-// Several queries beside each other, of parts of prompts or of rows of training: a block has 64 of them, of
-// one head, and meets keys in tiles, of which one is copied while the other is multiplied (FlashAttention-2,
+// Several adjacent queries, of parts of prompts or of rows of training: a block has 64 of them, of one head,
+// and meets keys in tiles, of which one is copied while the other is multiplied (FlashAttention-2,
 // arXiv:2307.08691). Sums have the order of attention_order.h.
 namespace temper::backends {
 

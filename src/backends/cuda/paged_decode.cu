@@ -3,7 +3,7 @@
 // multiplies, across the ends of its pieces of work, so that memory never waits. Scores are tokens by heads, results
 // elements by heads: eight heads are the narrow side of the tensor cores' products. A second kernel merges the splits of
 // a sequence, always in their order; how it is split depends on its length alone. So a sequence's results have the same
-// bits whatever others are beside it. (One kernel that merges by its last arrival is slower: each arrival waits until all
+// bits whatever other sequences are in the batch. (One kernel that merges by its last arrival is slower: each arrival waits until all
 // memory of its warp is seen everywhere, also the tiles that are on their way.)
 #include "backends/cuda/attention_order.h"
 #include "backends/gpu/dependent_launch.h"

@@ -81,7 +81,7 @@ __device__ void update_by_block(uint32_t* amax, Index group, uint32_t found) {
   if (threadIdx.x == 0 && most > 0) atomicMax(amax + group, most);
 }
 
-// A thread keeps what it found for as long as its packs are of one group. A block's runs are beside each other, so
+// A thread keeps what it found for as long as its packs are of one group. A block's runs are adjacent, so
 // that it has few groups: blocks that stride come to the next group together, and their updates of it wait.
 template <class T, int N, class Divisor, Extreme kExtreme>
 __global__ void __launch_bounds__(kThreads)

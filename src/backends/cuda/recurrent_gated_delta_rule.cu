@@ -134,7 +134,7 @@ struct States {
   float4 own[kOwn] = {};
 
   static __device__ int first_key() { return static_cast<int>(threadIdx.x) / kQuads * kOwn; }
-  // Those that are there, beside where `states` has them.
+  // Calls f for each part that exists, with its place in `states`.
   template <class T, class F>
   __device__ void for_each(const Arguments<T>& a, float* states, F f) {
     const int value = static_cast<int>(blockIdx.z * kSliceValues + threadIdx.x % kQuads * 4),

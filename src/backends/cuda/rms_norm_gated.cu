@@ -11,7 +11,7 @@ using ops::RmsNormGated;
 constexpr unsigned kBackwardBlocks = 1056;  // fixed, so that sums do not depend on the GPU
 constexpr int kMostPacks = 4;               // of a lane
 
-// `lanes` beside each other have a row: each kPacks times N elements, `lanes` packs apart.
+// `lanes` adjacent lanes share a row: each has kPacks times N elements, `lanes` packs apart.
 struct Layout {
   int elements, packs, lanes;
 };

@@ -35,7 +35,7 @@ __device__ Part part_of(int vocab) {
 template <class T, int N>
 struct Scores {
   const T* logits;
-  const uint8_t* seen;  // null: nobody asks for a penalty
+  const uint8_t* seen;  // null: no sequence has a penalty
   double penalty;
 
   __device__ void load(int first, float (&scores)[N]) const {

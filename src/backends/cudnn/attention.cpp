@@ -67,10 +67,10 @@ PlanKey key_of(const Job& job, Pass pass, const Piece& piece, bool deterministic
   return key;
 }
 
-// On a device that only counts, as plans are made without the library: what backward plans keep, but for a
-// few KiB. Deterministic passes keep all scores of a piece, others float32 sums for the queries' gradient. Of
-// heads that share keys each has float32 gradients of its own for them. And a float32 for each query and
-// head.
+// On a device that only counts memory, where plans are made without the library: the workspace of backward
+// plans, except a few KiB. Deterministic passes keep all scores of a piece, others float32 sums for the
+// queries' gradient. Of heads that share keys each has float32 gradients of its own for them. And a float32
+// for each query and head.
 void hold_workspace(const PlanKey& key, Device device) {
   if (key.pass != Pass::kBackward) return;
   const int64_t queries = key.ragged ? key.total_queries : key.batch * key.queries,

@@ -21,7 +21,7 @@ __device__ inline void fence_barriers() { asm volatile("fence.mbarrier_init.rele
 __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives, and lets the phase end only when so many bytes have been copied, too.
+// Arrives; the phase ends only when `bytes` have been copied, too.
 __device__ inline void expect_bytes(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
@@ -155,7 +155,7 @@ __device__ inline void add_floats(void* to, uint32_t from, uint32_t bytes) {
 }
 __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Until this thread's stores no longer read shared memory; until they are done.
-template <int kLeft = 0>  // or so many of the last groups do
+template <int kLeft = 0>  // or at most the last kLeft groups do
 __device__ inline void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
 }

@@ -5,7 +5,7 @@
 namespace temper::backends {
 
 // y[0 … N) in float32, rounded once, of one token: add(j, values, sums) adds what choice j has, the N numbers
-// from `rows` on in the row places[j], of so many columns.
+// from `rows` on in the row places[j], of `columns` columns.
 template <class T, int N, class Add>
 __device__ void sum_of_choices(const int* places, int top_k, const T* rows, int64_t columns, T* y,
                                const Add& add) {

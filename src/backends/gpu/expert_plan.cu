@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kMost) add_up(int* counts, int blocks, int exp
   }
 }
 
-// A plan's, but for its starts.
+// The lists of a plan, without its starts.
 struct Lists {
   int *places, *choices, *tokens;
 };

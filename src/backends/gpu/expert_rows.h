@@ -2,7 +2,8 @@
 #include "backends/gpu/expert_plan.h"
 #include "ops/moe_experts/moe_experts.h"
 
-// What is done with the rows of experts (expert_plan.h) beside the products: each sum in a fixed order.
+// What is computed on the rows of experts (expert_plan.h) apart from matrix multiplications; each sum has a
+// fixed order.
 namespace temper::backends {
 
 // y[t] = Σ_j rows[place of choice j of token t], j ascending, in float32; each times the choice's weight

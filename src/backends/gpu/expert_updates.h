@@ -1,7 +1,8 @@
 #pragma once
 #include "ops/lora_moe_experts/lora_moe_experts.h"
 
-// An adapter's update of experts' matrices as one more product, of few columns, beside each of theirs.
+// An adapter's update of experts' matrices: one more matrix multiplication, of few columns, for each of
+// theirs.
 namespace temper::backends {
 
 // Columns of the products with `a`, rounded up to whole chunks of 16-bit numbers; 0: there is no update.

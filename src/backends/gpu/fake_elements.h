@@ -276,8 +276,8 @@ class Faking<quant::Scaling::kPowersOfTwo, kInteger> {
   float largest_ = 1;
 };
 
-// The largest magnitude of a block, whose packs are those of `lanes` threads beside each other; NaN where one
-// of its elements is.
+// The largest magnitude of a block, whose packs are those of `lanes` adjacent threads; NaN if one of its
+// elements is.
 template <class T, int N>
 __device__ float block_amax(const Pack<T, N>& pack, int lanes) {
   float amax;
@@ -325,7 +325,8 @@ constexpr bool finds_blocks(quant::Scaling scaling) {
   return scaling == quant::Scaling::kTwoLevels || scaling == quant::Scaling::kPowersOfTwo;
 }
 
-// Calls f.template operator()<scaling, whether elements are integers>(), but for zero points.
+// Calls f.template operator()<scaling, whether elements are integers>(); formats with zero points are
+// excluded.
 template <class F>
 void visit_scaling(const quant::Format& format, F&& f) {
   switch (format.scaling) {

@@ -86,8 +86,8 @@ __device__ inline float2 load_pair(const __nv_bfloat16* from) {
   return widen_pair(*reinterpret_cast<const uint32_t*>(from));
 }
 
-// Four sums of a tile [16, 8] as two pairs, and those of two tiles beside each other as a [16, 16] of a
-// product.
+// Four sums of a tile [16, 8] as two pairs, and those of two adjacent tiles as a [16, 16] operand of a matrix
+// multiplication.
 __device__ inline void left_of_sums(uint32_t (&a)[4], const float (&first)[4], const float (&second)[4]) {
   a[0] = pair_of(first[0], first[1]);
   a[1] = pair_of(first[2], first[3]);
@@ -101,8 +101,8 @@ __device__ inline uint32_t turn(uint32_t pair) {
   return turned;
 }
 
-// Of four lanes beside each other, lane r gets what each of them has in place r: four columns of pairs become
-// four rows, which are stored with 16 bytes each.
+// Of four adjacent lanes, lane r gets what each of them has in place r: four columns of pairs become four
+// rows, which are stored with 16 bytes each.
 __device__ inline void turn_quads(uint32_t (&a)[4]) {
   const bool odd = lane() % 2 != 0, upper = lane() % 4 >= 2;
 #pragma unroll

@@ -1,4 +1,4 @@
-// The GPU's kernels of moe_experts beside sums in double precision; skipped where there is no GPU.
+// The GPU's kernels of moe_experts compared with sums in double precision; skipped where there is no GPU.
 #include "ops/moe_experts/moe_experts.h"
 
 #include <cmath>

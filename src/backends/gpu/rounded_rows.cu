@@ -37,7 +37,7 @@ __device__ float largest_of_warp(float value) {
   return value;
 }
 
-// How one row's packs are rounded: those of a warp's threads lie beside each other. Whole warps call it.
+// How one row's packs are rounded: those of a warp's threads are adjacent. Whole warps call it.
 template <class T, int N, Scaling kScaling, bool kInteger>
 struct RowFaking {
   __device__ RowFaking(const quant::Format& format, const Rounding<kInteger>& rounding, float amax)
@@ -55,7 +55,7 @@ struct RowFaking {
   Faking<kScaling, kInteger> faking;
 };
 
-// What all kernels of rows are told of rounding.
+// The parameters of rounding, for all kernels of rows.
 template <bool kInteger>
 struct How {
   explicit How(const RoundedRows& rows)
@@ -244,7 +244,7 @@ unsigned blocks_of(int64_t rows) {
   return static_cast<unsigned>((rows + kRows - 1) / kRows);
 }
 
-// Calls f.template operator()<T, N, scaling, whether elements are integers>() for rows of so many columns.
+// Calls f.template operator()<T, N, scaling, whether elements are integers>() for rows of `columns` columns.
 template <class F>
 void visit(const RoundedRows& rows, DType dtype, int64_t columns, F&& f) {
   visit_wide_or_brain(dtype, [&]<class T>() {

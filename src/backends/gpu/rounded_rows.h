@@ -2,8 +2,8 @@
 #include "backends/gpu/expert_plan.h"
 #include "ops/rounded_experts/rounded_experts.h"
 
-// What is done with the rows of experts whose matrices read them rounded (ops/rounded_experts), beside the
-// products: in float32 or bfloat16, by a warp for each row, each sum in a fixed order. `ids`
+// What is computed on the rows of experts whose matrices read them rounded (ops/rounded_experts), apart from
+// matrix multiplications: in float32 or bfloat16, by a warp for each row, each sum in a fixed order. `ids`
 // [tokens, top_k] int32 are those that the plan was made of. Tensors are compact; on a device that only
 // counts nothing is computed.
 namespace temper::backends {

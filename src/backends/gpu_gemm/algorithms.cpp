@@ -20,11 +20,11 @@ namespace {
 
 constexpr int kSuggestions = 8, kMostSuggestions = 24;
 constexpr int kTimedRuns = 5;
-// The library's first suggestion for so many rows says what the bits of products are that are alike. For
-// fewer it would suggest algorithms that are slow without a reduction, and of those for so many there must be
-// more to choose from.
+// Products with `alike` have the bits of the library's first suggestion for this number of rows. For fewer
+// rows it would suggest algorithms that are slow without a reduction, and those for this number of rows leave
+// enough to choose from.
 constexpr int64_t kRowsAlike = 128;
-// Below so many operations the choice does not matter: the first suggestion is taken.
+// Below this number of operations the choice does not matter: the first suggestion is taken.
 constexpr double kWorthMeasuring = 1e9;
 
 using Suggestions = std::array<cublasLtMatmulHeuristicResult_t, kMostSuggestions>;
@@ -99,9 +99,10 @@ class Stopwatch {
 
 size_t width_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
-// What algorithms are tried with. What is accumulated must not be counted twice, so that tries write
-// elsewhere. Whether algorithms add up alike shows with numbers of which none is 0, which operands may be:
-// they are others then but for the largest weights, which no model has without numbers.
+// The operands that algorithms are tried with. Accumulated results must not be counted twice, so that tries
+// write to memory of their own. Whether algorithms sum in the same order can be seen only if no operand is 0:
+// for `alike` the call's operands are replaced by made-up numbers, except weights of more than kLargestOwn
+// bytes, which are never all 0 in a model.
 class Trial {
  public:
   Trial(const ProductShape& shape, const ProductCall& call, cudaStream_t stream)
@@ -247,7 +248,8 @@ int Plan::suggest(const ProductCall& call, Device device, Suggestions& found, in
           "cublasLtMatmulPreferenceSetAttribute");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspace));
-  // Parts of a sum that are added in the end are as many as fill the GPU beside so many rows.
+  // With split-K, the library chooses the number of parts of a sum by what fills the GPU for this number of
+  // rows.
   if (shape_.alike)
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
   for (const auto name :

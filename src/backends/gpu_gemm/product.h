@@ -15,7 +15,7 @@ struct GpuProduct {
   bool accumulate = false;
   Tensor bias = {};  // [n], d's dtype, or undefined
   float scale = 1;
-  // Each row of d has the bits that it has beside any other rows, and however many there are.
+  // The bits of each row of d do not depend on the other rows or their number (batch-invariant).
   bool alike = false;
 };
 void multiply(const GpuProduct& product);

@@ -26,7 +26,7 @@ struct UpdatedProduct {
   // swiglu(d). Backward, the product is the gradient of swiglu(gate_up) and d that of gate_up; y, where it is
   // defined, becomes swiglu(gate_up).
   Tensor gate_up = {};  // [m, 2 n]
-  Tensor y = {};        // [m, n / 2], or beside gate_up [m, n]
+  Tensor y = {};        // [m, n / 2]; [m, n] if gate_up is defined
 
   int64_t columns() const { return b.dim(transpose_b ? 0 : 1); }  // n
 };

@@ -1,4 +1,4 @@
-// Attention for compute capability 9.0: what the kernel is told, from the documents of a call.
+// Attention for compute capability 9.0: the kernel's arguments, made from the documents of a call.
 #include <algorithm>
 #include <cstring>
 #include <tuple>

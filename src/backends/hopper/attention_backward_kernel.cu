@@ -11,7 +11,7 @@
 // item of an unpaired document waits only for items before it. Those of a paired one also wait for later items,
 // of the same document and key head, which are no more than the GPU runs at once (schedule_of): when all earlier
 // items are done, all of these have begun. For that the kernel must get every multiprocessor in the end, and so it
-// never runs beside another one that waits like this (device::AloneScope).
+// never runs at the same time as another one that waits like this (device::AloneScope).
 #include "backends/hopper/attention_backward_copies.h"
 #include "backends/hopper/attention_backward_sums.h"
 

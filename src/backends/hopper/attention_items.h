@@ -7,8 +7,8 @@
 // Documents of a call, cut into what blocks of threads do. No device takes part in this.
 namespace temper::backends::hopper {
 
-// Work that is repeated may have other documents, therefore there are as many tiles as so many documents of
-// so many tokens can have, and a power of two of items: those beyond are empty.
+// A captured graph is replayed with other documents. Therefore there are as many tiles as this number of
+// documents and tokens can need at most, and a power of two of items; those beyond the real ones are empty.
 struct Schedule {
   std::vector<hopper::Document> documents;
   std::vector<hopper::Item> items;

@@ -112,7 +112,7 @@ TEST(HopperSchedule, EveryTileMeetsTheBlocksThatItSeesOnceAndInTurn) {
     }
 }
 
-// The reason for pairs: nobody waits, whatever the number of heads.
+// The reason for pairs: no block waits, whatever the number of heads.
 TEST(HopperSchedule, PairsOfAWholeNumberOfBlocksNeverWait) {
   for (const int heads : {1, 2, 4, 7})
     for (const int blocks : {2, 8, 32}) {

@@ -1,6 +1,6 @@
 // Products of experts' rows for Hopper: one launch for all experts, whose rows only the GPU knows.
 // The matrix's columns are the first dimension of a tile's sums and its rows the second, as that has any multiple of
-// 8: an expert's rows are divided evenly, so that few sums are computed for nobody. A block has tiles of 256 columns
+// 8: an expert's rows are divided evenly, so that few sums are computed for padding. A block has tiles of 256 columns
 // of the matrix and at most 128 rows, each of its two warpgroups 2 x 64 of the columns, and walks along the depth in
 // steps of 64; a third warpgroup copies operands in, four steps ahead, and gathers rows meanwhile. Two blocks with
 // rows of the same expert form a cluster, and each copies half of the matrix's step into both. A tile is rounded when

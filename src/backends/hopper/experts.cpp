@@ -14,7 +14,7 @@ __nv_bfloat16* bfloat16_of(const Tensor& tensor) {
   return tensor.defined() ? static_cast<__nv_bfloat16*>(tensor.raw()) : nullptr;
 }
 
-// Boxes of so many rows of 128 bytes of each expert's matrix.
+// Boxes of `rows` rows of 128 bytes of each expert's matrix.
 CUtensorMap boxes_of_matrices(const Tensor& matrices, const Shape& shape, int rows) {
   const bool brain = matrices.dtype() == DType::kBF16;
   const auto bytes = static_cast<cuuint64_t>(size_of(matrices.dtype())),

@@ -18,7 +18,7 @@ class Experts {
   Device device() const { return device_; }
   const ExpertPlan& plan() const { return plan_; }
   Tensor rows_of(int64_t columns, MemoryTag tag = MemoryTag::kWorkspace, DType dtype = DType::kBF16) const;
-  Tensor items() const;  // what the products below are told
+  Tensor items() const;  // arguments of the products below
 
   // y [rows, width] = weight · swiglu of d [rows, 2 width] = x gate_upᵀ; d may be undefined.
   void multiply_gate_up(const Tensor& items, const Tensor& d, const Tensor& y,

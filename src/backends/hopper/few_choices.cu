@@ -19,14 +19,14 @@ constexpr int kStep = 256;                    // columns of a stage: copies of 5
 constexpr int kDepth = 32;                    // two small products; depths and columns are multiples of it
 constexpr int kRowBytes = 2 * kStep + 16, kStageBytes = kRows * kRowBytes;  // rows begin at different banks
 constexpr int kUpStages = 4, kUpWarps = 2, kDownStages = 2, kMostChoices = 16;
-constexpr int kHeader = 256;  // before the rows of x, a multiple of so many bytes: 16 zeros, then barriers
+constexpr int kHeader = 256;  // bytes before the rows of x, which are aligned to this: 16 zeros, then barriers
 
 struct Arguments {
   const __nv_bfloat16 *x, *matrices;
   const int* ids;        // [tokens, top_k]
   const float* weights;  // the same
   __nv_bfloat16* y;
-  int depth, columns;  // of a matrix: `columns` rows of `depth`; gate and up have so many each
+  int depth, columns;  // of a matrix: `columns` rows of `depth`; gate and up have `columns` rows each
   int top_k;
 };
 

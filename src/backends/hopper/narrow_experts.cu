@@ -13,7 +13,7 @@ constexpr int kBlock = 128, kRows = 64, kDeep = 64, kAhead = 3;
 constexpr int kBoxBytes = 64 * 128;  // 64 rows of 64 numbers, swizzled (chunk_of)
 constexpr int kMostColumns = 64;     // of low that a block has
 
-// How many rows of a box of so many rows and chunks of 16 bytes a thread has a chunk of.
+// The number of chunks of 16 bytes that a thread copies of a box of kHigh rows of kChunks chunks.
 template <int kHigh, int kChunks>
 constexpr int kEach = kHigh * kChunks / kBlock;
 
@@ -56,7 +56,7 @@ struct Source {
 };
 
 __device__ void commit_chunks() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until all but the last so many groups of this thread are there.
+// Waits until all but the last kLeft groups of this thread have arrived.
 template <int kLeft>
 __device__ void wait_chunks() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");

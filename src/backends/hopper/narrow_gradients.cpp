@@ -1,4 +1,4 @@
-// What the kernel is told, and how its blocks share the work.
+// The kernel's arguments, and how its blocks share the work.
 #include <algorithm>
 #include <optional>
 #include <set>

@@ -1,4 +1,5 @@
-// An adapter's narrow gradients beside sums in double precision, on a GPU; skipped where there is none.
+// An adapter's narrow gradients compared with sums in double precision, on a GPU; skipped where there is
+// none.
 #include "backends/hopper/narrow_gradients.h"
 
 #include <cmath>
@@ -139,7 +140,7 @@ TEST(NarrowGradientsOnGpu, SlicesHaveTheirOwnRanksAndScales) {
 TEST(NarrowGradientsOnGpu, FewRows) {
   check("few rows", {100, 264, {{0, 264, 16}}});
   check("one", {1, 8, {{0, 8, 8}}});
-  check("beside others", {130, 264, {{8, 100, 16}, {112, 20, 32}}});
+  check("next to others", {130, 264, {{8, 100, 16}, {112, 20, 32}}});
 }
 
 TEST(NarrowGradientsOnGpu, WhatTheKernelIsNotForGoesElsewhere) {

@@ -2,8 +2,8 @@
 // adapter cost their operations and never pass d through memory by themselves.
 // A block computes tiles of 128 x 256, each of its two warpgroups 64 rows, and walks along the depth in steps
 // of 64; a third warpgroup copies operands in, four steps ahead. Two blocks with neighbouring rows form a
-// cluster: each copies half of b's step into both, and waits for nobody but the other, with which the GPU starts
-// it. Tiles are visited in groups of a few rows' tiles, so that
+// cluster: each copies half of b's step into both, and waits only for the other, which the GPU starts together
+// with it. Tiles are visited in groups of a few rows' tiles, so that
 // operands are found in the cache. A tile is rounded when it is complete and stored, in four pieces, behind
 // the first four steps of the next one.
 // Swiglu may go with a product. Forward, a tile is 128 columns of gate and the same of up: a cluster's first
@@ -222,7 +222,7 @@ class Consumer {
   }
 
   // Each warp has two blocks of shared memory, which turn 16 rows and 64 columns from the products' order
-  // into that of rows. put: of 16 columns. write: by plain stores, for which nobody waits.
+  // into that of rows. put: of 16 columns. write: by plain stores, which are not waited for.
   __device__ uint32_t block_at(int block) const { return store_ + block % 2 * kStoreBytes; }
   __device__ void put(int block, int i, const uint32_t* tiles) {
     store_tiles(chunk_of(block_at(block), lane() % 16, 2 * i + lane() / 16), tiles);

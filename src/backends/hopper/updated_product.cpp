@@ -1,4 +1,4 @@
-// What the kernel is told, and which rows of a product it gets.
+// The kernel's arguments, and which rows of a product it gets.
 #include <algorithm>
 #include <span>
 
@@ -109,7 +109,7 @@ UpdatedProduct rows_of(const UpdatedProduct& p, int64_t row, int64_t end) {
 int64_t multiply_and_update_on_hopper(const UpdatedProduct& p, double least_filled) {
   invariant(p.gate_up.defined() ? !p.transpose_b : p.transpose_b || !p.y.defined(),
             "swiglu is of a product by transposed weights, its gradient of one by weights as they are");
-  if (only_counts(p.d.device())) return p.d.dim(0);  // it takes nothing beside d
+  if (only_counts(p.d.device())) return p.d.dim(0);  // it needs no memory besides d
   constexpr int64_t kColumnsStored = 8;
   const auto suits_copies = [](const Tensor& tensor) { return !tensor.defined() || can_be_copied(tensor); };
   // Gate and up, too, begin at whole chunks.
@@ -122,7 +122,7 @@ int64_t multiply_and_update_on_hopper(const UpdatedProduct& p, double least_fill
   std::stable_sort(updates.begin(), updates.end(),
                    [](const Update& one, const Update& other) { return one.row < other.row; });
   const int64_t rows = p.d.dim(0);
-  int64_t left = 0, taken = 0;  // the first row that nobody computed
+  int64_t left = 0, taken = 0;  // the first row that is not computed yet
   for (const Run& run : runs_of(updates, rows)) {
     if (!can_be || !suits(p, run, least_filled)) continue;
     if (left < run.row) multiply_and_update(rows_of(p, left, run.row));

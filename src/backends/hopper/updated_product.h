@@ -7,7 +7,7 @@ namespace temper::backends {
 // written. Rows go to cuBLASLt that have no updates, whose operands it cannot copy (ranks and first columns
 // that are no multiples of 8), or whose tiles fill less of their last round on the GPU than that: cuBLASLt
 // has smaller ones. Returns how many rows the kernel computed. An infinite low makes its row NaN up to 15
-// columns beside the update, and with y in gate as in up.
+// columns next to the update, and with y in gate as in up.
 int64_t multiply_and_update_on_hopper(const UpdatedProduct& product, double least_filled = 0.75);
 
 }  // namespace temper::backends

@@ -1,4 +1,4 @@
-// Products with updates beside sums in double precision, on a GPU; skipped where there is none.
+// Products with updates compared with sums in double precision, on a GPU; skipped where there is none.
 #include "backends/hopper/updated_product.h"
 
 #include <cmath>

@@ -24,7 +24,7 @@ struct Operand {
   uint32_t low, high;
   __device__ explicit Operand(uint32_t address, uint32_t next_box = 0)
       : low(next_box >> 4 << 16 | (address & 0x3ffff) >> 4), high(kGroupBytes >> 4 | kSwizzle128) {}
-  // The same, so many bytes further on.
+  // The same, `bytes` further on.
   __device__ uint64_t at(uint32_t bytes) const { return uint64_t{high} << 32 | (low + (bytes >> 4)); }
   static constexpr uint32_t kSwizzle128 = 1u << 30;
 };
@@ -32,7 +32,7 @@ struct Operand {
 // Before the first product after sums or operands in registers were written.
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Until at most so many committed groups are under way.
+// Waits until at most kLeft committed groups are in flight.
 template <int kLeft>
 __device__ inline void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");

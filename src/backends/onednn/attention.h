@@ -93,7 +93,7 @@ inline int64_t score_stride(int64_t keys) {
   return std::min(kScoreStride, std::has_single_bit(static_cast<uint64_t>(stride)) ? stride + kLine : stride);
 }
 
-// For outlines: what the largest of so many tasks take that run at once.
+// For outlines: allocates the memory of the largest tasks, as many as can run at once.
 inline void hold_largest(std::vector<int64_t> bytes_of_tasks, Device device) {
   const size_t count = std::min(bytes_of_tasks.size(), static_cast<size_t>(num_threads()));
   const auto end = bytes_of_tasks.begin() + static_cast<std::ptrdiff_t>(count);
@@ -106,7 +106,7 @@ inline void hold_largest(std::vector<int64_t> bytes_of_tasks, Device device) {
 // sooner done, but sums have another order then than in other tasks.
 ops::Attention::Output attend(const ops::Attention& op, const std::vector<Document>& documents, bool want_lse,
                               bool few);
-// For outlines: what its tasks take, beside the results.
+// For outlines: allocates the memory of its tasks, without the results.
 void hold_tasks(const ops::Attention& op, const std::vector<Document>& documents, bool few);
 
 ops::Attention::Grads outline_attention_backward(const ops::Attention& op, const ops::Attention::Output& out,

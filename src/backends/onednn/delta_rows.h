@@ -1,8 +1,8 @@
 #pragma once
 #include <cstdint>
 
-// What the gated delta rule does to rows beside its products, float32, by the processor's vectors. Sums have
-// a fixed order, which depends on the width of its vectors.
+// The row operations of the gated delta rule apart from matrix multiplications, float32, with the processor's
+// vector instructions. Sums have a fixed order, which depends on the vector width.
 namespace temper::backends::delta_rows {
 
 float dot(const float* a, const float* b, int64_t size);
@@ -13,8 +13,8 @@ void add_scaled(const float* from, float factor, float* to, int64_t size);  // t
 void multiply(const float* a, const float* b, float factor, float* to, int64_t size);
 
 // Rows [begin, end) of u := (I - N)⁻¹ u, N strictly lower triangular with element (t, s) at
-// n[t * row_stride + s * column_stride], of which only those rows and columns are read. `upwards`: of its
-// transpose's inverse, where the strides are those of the transpose, from the last row to the first.
+// n[t * row_stride + s * column_stride]; only those rows and columns are read. `upwards`: with the inverse of
+// N's transpose, from the last row to the first; the strides are those of the transpose.
 struct Triangle {
   const float* n;
   int64_t row_stride, column_stride;

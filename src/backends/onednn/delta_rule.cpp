@@ -13,7 +13,7 @@ using ops::ChunkGatedDeltaRule;
 
 int64_t state_size(const ChunkGatedDeltaRule& op) { return op.key_dim() * op.value_dim(); }
 
-// Beside the chunk's: P, Y, and the states before and behind a document.
+// In addition to the chunk's floats: P, Y, and the states before and behind a document.
 int64_t floats_of(const ChunkGatedDeltaRule::Signature& s, int64_t chunk) {
   return DeltaChunks::floats(s.key_dim, s.value_dim, chunk) + chunk * (kDeltaStride + s.value_dim) +
          2 * (s.heads / std::max<int64_t>(s.key_heads, 1)) * s.key_dim *

@@ -271,8 +271,8 @@ void for_gathered_experts(const MoeExperts& op, const ChoicesByExpert& rows, con
 
 namespace {
 
-// What for_tasks has at the same time, at most, of so many rows: whichever experts they are of, a piece is
-// one expert's.
+// The most tasks and rows of for_tasks that are in work at the same time, of `all` rows in total, however
+// these are distributed over experts: a piece belongs to one expert.
 struct TasksAtOnce {
   TasksAtOnce(int64_t all, int64_t experts, int64_t columns) {
     const int64_t most = rows_of_task(all), strips = ceil_div(columns, kColumns),
@@ -296,7 +296,7 @@ void take_for_expert_tasks(const MoeExperts& op) {
 void take_for_products(const Tensor& like, int64_t rows, int64_t experts, int64_t columns, int64_t depth) {
   const int64_t wide = std::min(kColumns, columns);
   const TasksAtOnce tasks(rows, experts, columns);
-  // What is not float32 is added up beside its results.
+  // Results that are not float32 are summed in a separate float32 buffer.
   const int64_t sums = like.dtype() == DType::kF32 ? 0 : tasks.rows * wide;
   workspace(like, {(sums + tasks.count * wide * std::min<int64_t>(depth, 512)) * size_of(DType::kF32)},
             DType::kU8);

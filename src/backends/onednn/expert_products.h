@@ -9,8 +9,8 @@
 #include "ops/moe_experts/moe_experts.h"
 
 // The steps of moe_experts (ops/moe_experts) on the CPU. Each task multiplies some rows of one expert by some
-// columns of its matrix, which is read where it lies. How a row is added up does not depend on the rows
-// beside it. "Rows" have the order of ChoicesByExpert.
+// columns of its matrix, which is read in place. The order of a row's sums does not depend on the other rows.
+// "Rows" have the order of ChoicesByExpert.
 namespace temper::backends {
 
 // A matrix of experts [experts · rows, columns], or its codes.
@@ -91,8 +91,8 @@ void for_gathered_experts(const ops::MoeExperts& op, const ChoicesByExpert& rows
 
 // What the tasks of one of these phases take at most, on a device that only counts.
 void take_for_expert_tasks(const ops::MoeExperts& op);
-// The same of multiply_by_experts alone: `rows` of `depth` columns, which are of so many experts, results of
-// `columns`.
+// The same for multiply_by_experts alone: `rows` rows of `depth` columns, of `experts` experts; results have
+// `columns` columns.
 void take_for_products(const Tensor& like, int64_t rows, int64_t experts, int64_t columns, int64_t depth);
 
 }  // namespace temper::backends

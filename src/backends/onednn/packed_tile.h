@@ -21,8 +21,8 @@ int64_t packed_workspace(const Tile& tile, DType products);  // bytes that it ta
 // calling thread.
 void short_dots(const Tile& tile);
 
-// From so many rows on float32 tiles of columns that lie one behind the other, of less than 512 elements, are
-// faster than dots of rows (blocks.h); more than any number where there are no tiles of our own.
+// From this number of rows on, float32 tiles of contiguous columns of less than 512 elements are faster than
+// dots of rows (blocks.h). The largest int64_t if there are no tiles of our own.
 int64_t rows_of_tiles();
 
 // b, packed once for many tiles.

@@ -14,7 +14,7 @@ class TaskMemory {
   TaskMemory& operator=(const TaskMemory&) = delete;
 
   float* data() const { return data_; }
-  // Bytes of the pool that so much takes, beside nothing else on the thread's stack.
+  // Bytes that this number of floats takes from the pool if nothing else is on the thread's stack.
   static int64_t pooled_bytes(int64_t floats);
 
  private:

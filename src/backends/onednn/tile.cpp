@@ -79,7 +79,7 @@ struct NativePart {
 Matrix padded(const Matrix& matrix, int64_t rows, int64_t columns, const Shape& wanted, Tensor& scratch) {
   const int64_t lines = matrix.transposed ? columns : rows, size = matrix.transposed ? rows : columns;
   const Shape shape = matrix.transposed ? Shape{wanted[1], wanted[0]} : wanted;
-  scratch = {};  // not beside the new one
+  scratch = {};  // freed before the new one is allocated
   scratch = Tensor::zeros(shape, matrix.dtype, MemoryTag::kWorkspace);
   copy_block({const_cast<void*>(matrix.data), matrix.dtype, matrix.stride}, block_of(scratch), lines, size);
   return {scratch.raw(), matrix.dtype, shape[1], matrix.transposed};

@@ -40,8 +40,8 @@ Bf16Path bf16_path();  // the faster one here, decided once
 DType products_of(const Matrix& a, const Matrix& b, Bf16Path path);
 
 // Whether products of our own are used for all tiles whose operands have this dtype (packed_tile.h): they add
-// up each row in one order, whatever is beside it. Those of a library promise nothing, which processors with
-// AMX leave bfloat16 to.
+// up each row in one order, whatever the other rows are. A library's products, which are used for bfloat16 on
+// processors with AMX, do not guarantee this.
 bool sums_alike(DType operands);
 
 // Computes the tile on the calling thread alone: the result never depends on the number of threads. By

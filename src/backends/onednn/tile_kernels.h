@@ -46,7 +46,7 @@ struct TileKernels {
   // c = a b for float32 a and a transposed float32 b of short columns, both read where they lie. Sums have an
   // order of their own, which k alone decides. Null: there is none that is faster than few_rows.
   void (*short_dots)(const Rows& a, const Tile& tile) = nullptr;
-  // From so many rows on a linear's tile of short columns is sooner done than a dot for each result.
+  // From this number of rows on, a linear's tile of short columns is faster than a dot for each result.
   int64_t rows_of_tiles = 5;
 
   int64_t panel() const { return lanes * vectors; }

@@ -23,7 +23,7 @@ double element(const Tensor& tensor, int64_t row, int64_t column) {
 
 using Multiply = std::function<void(const Tile&)>;
 
-// Every form of both operands, beside sums in double precision; what lies beside c stays.
+// Every form of both operands, compared with sums in double precision; memory next to c stays unchanged.
 void check(const Multiply& multiply, const Sizes& sizes, DType a_dtype, DType b_dtype) {
   const auto [m, n, k] = sizes;
   constexpr int64_t kBeside = 3;
@@ -193,8 +193,8 @@ TEST(Tile, RowsAreAddedUpAlikeInAnyNumber) {
   }
 }
 
-// What is behind a row or a column is not read, what is beside c stays, and each row has the bits that it has
-// alone.
+// Memory behind a row or a column is not read, memory next to c stays unchanged, and each row has the bits
+// that it has alone.
 TEST(Tile, ShortDots) {
   if (!has_packed_tile(DType::kF32)) GTEST_SKIP() << "neither AVX-512 nor AVX2 on this processor";
   const auto with_nan_behind = [](int64_t rows, int64_t k, uint64_t seed) {

@@ -5,7 +5,7 @@
 // Shared libraries that bring kernels and hardware (include/temper/plugin.h).
 namespace temper::backends {
 
-// Loads plug-ins once each, in order; a folder stands for its *.so files, sorted. A file that is missing, is
+// Loads plug-ins once each, in order; a folder means all its *.so files, sorted. A file that is missing, is
 // no plug-in, was made for another ABI, or fails to register is an error with its path.
 void load_plugins(const std::vector<std::string>& paths);
 

@@ -25,9 +25,9 @@ struct Levels {
 };
 
 #if HWY_NATIVE_FMA && !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
-// A block's scale is E4M3, with three bits after the point, times the scale of the matrix: but for a power of
-// two it is one of eight, whose limits and results are found once for a matrix. A power of two moves the bits
-// of bfloat16 by 0x80 times its exponent. So all bits are moved by a distance of the block, to where the
+// A block's scale is E4M3, with three bits after the point, times the scale of the matrix: apart from a power
+// of two it is one of eight, whose limits and results are found once for a matrix. A power of two moves the
+// bits of bfloat16 by 0x80 times its exponent. So all bits are moved by a distance of the block, to where the
 // middle one of its limits is kMiddle.
 //
 // The limits are a binary tree. Its node n has the children 2n and 2n + 1, modulo 16, and its leaves are the

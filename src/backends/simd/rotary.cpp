@@ -35,7 +35,7 @@ template <class T>
 struct HeadNorm {
   const T* weight;
   float inv_rms, offset;
-  float* dweight;  // backward; null: nobody wants it
+  float* dweight;  // backward; null: not computed
 
   template <class Count>
   HWY_INLINE Lanes factors(int64_t i, Count lanes) const {
@@ -172,7 +172,7 @@ void forward(const ops::Rotary& op, const ops::Rotary::Output& out, int64_t begi
                       : forward_tokens<HalfSplit>(op, out, begin, end);
 }
 
-// sums: [2, head_dim], of q_weight's gradient and k_weight's; null: nobody wants them.
+// sums: [2, head_dim], of q_weight's gradient and k_weight's; null: not computed.
 void backward(const ops::Rotary& op, const Tensor& inv_rms, const HeadGrads& grads, float* sums,
               int64_t begin, int64_t end) {
   op.form.interleaved ? backward_tokens<Interleaved>(op, inv_rms, grads, sums, begin, end)

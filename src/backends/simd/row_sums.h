@@ -11,7 +11,7 @@ class RowSums {
   // `width` sums over `rows` rows of `row_size` elements; a width of 0: none are wanted, only the grain.
   RowSums(int64_t rows, int64_t row_size, int64_t width);
   int64_t grain() const { return grain_; }  // rows of a piece
-  // For outlines: the floats that so many sums take.
+  // For outlines: the floats that `width` sums take.
   static int64_t floats(int64_t rows, int64_t row_size, int64_t width);
   // The sums of the piece that begins there, set to 0; null when none are wanted.
   float* piece(int64_t begin) const;

@@ -39,7 +39,7 @@ void forward_rows(const T* gate_up, T* y, int64_t rows, int64_t size) {
     });
 }
 
-// y is null where nobody asks for it.
+// y is null if it is not needed.
 template <class Act, class T>
 void backward_rows(const T* gate_up, const T* dy, T* dgate_up, T* y, int64_t rows, int64_t size) {
   for (int64_t row = 0; row < rows; ++row, gate_up += 2 * size, dgate_up += 2 * size, dy += size)

@@ -170,12 +170,12 @@ TokenExchange::OnTheirWay TokenExchange::send(Tape& tape, const Var& x, const Va
   OnTheirWay sent;
   sent.leaving = {tokens.value.contiguous(), chosen.value.contiguous()};
   sent.back = std::make_shared<std::vector<Tensor>>(2);
-  ranks_.begin_beside();
+  ranks_.begin_overlap();
   const Tensor came = move(kTokens, sent.leaving[0], tokens_),
                weights_came = move(kWeights, sent.leaving[1], choices_);
   const auto take = [&](const Var& from, size_t which) {
     return [&ranks = ranks_, back = sent.back, slot = from.slot, which](const Tensor&) {
-      ranks.end_beside();
+      ranks.end_overlap();
       slot->add(std::exchange((*back)[which], {}));
     };
   };
@@ -185,13 +185,13 @@ TokenExchange::OnTheirWay TokenExchange::send(Tape& tape, const Var& x, const Va
 }
 
 TokenExchange::Rows TokenExchange::receive(Tape& tape, const OnTheirWay& sent) const {
-  ranks_.end_beside();
+  ranks_.end_overlap();
   const auto arrive = [&](const Var& came, const char* name, const Counts& counts, size_t which) {
     return tape.record(
         came.value, {&came},
         [&ranks = ranks_, back = sent.back, slot = came.slot, name, counts, which](const Tensor& grad) {
           const Tensor leaving = grad.contiguous();
-          ranks.begin_beside();
+          ranks.begin_overlap();
           (*back)[which] = ranks.all_to_all(name, leaving, counts.receive, counts.send);
           slot->add(leaving);  // which is read until it has arrived
         });

@@ -69,7 +69,7 @@ HeldElements parse_elements(std::string_view text, int64_t count) {
     int64_t first = numbers[0];
     for (int64_t i = 0; i < numbers[3]; ++i, first += numbers[2]) {
       if (first < end || numbers[1] < 1 || numbers[1] > elements - first || numbers[1] > count - own)
-        fail("found {} elements from {} on, behind {} of {}, of which the tensor has {}", numbers[1], first,
+        fail("found {} elements from {} on, behind {} of {}; the tensor has {} of them", numbers[1], first,
              end, elements, count);
       held.runs.push_back({first, own, numbers[1]});
       own += numbers[1];

@@ -29,7 +29,7 @@ std::vector<Columns> columns_of(std::span<const Slice> runs);
 
 std::string format_elements(const Shape& whole, std::span<const Slice> runs);
 
-// The reverse, of a file's tensor of so many elements. An Error, without its place, for text that is not of
+// The reverse, for a file's tensor of `count` elements. An Error, without its place, for text that is not of
 // this form, and for runs that are out of order, beyond the whole, or not as many elements as the tensor has.
 HeldElements parse_elements(std::string_view text, int64_t count);
 

@@ -12,7 +12,7 @@ struct StagedOwner {
   bool is_here = true;  // false: another rank of the run
 };
 
-// A folder that is written beside its target as `.tmp-<name>-<process>` (base/process.h) and takes the
+// A folder that is written next to its target as `.tmp-<name>-<process>` (base/process.h) and takes the
 // target's place when it is complete: readers see the old folder or the new one, never a part. Without
 // commit() it is removed again; what a killed process left behind for the same target is swept away first.
 // One at a time per target.

@@ -22,8 +22,8 @@ std::vector<Device> devices() {
   return all;
 }
 
-// Of a run that goes on: what is written is what the tensors held when they were copied, not what they hold
-// by then.
+// Training continues while a checkpoint is written: it has the values that the tensors held when they were
+// copied, not those that they hold later.
 TEST(OwnedTensors, CopiesStayAsTheyWereTaken) {
   const TemporaryDirectory folder;
   const Placement whole({300, 4});

@@ -17,8 +17,8 @@ class SharedState {
  public:
   SharedState(std::string root, int64_t step, StagedOwner owner);
 
-  // Writes this rank's files, beside the other ranks and without them. Nothing is thrown: an error waits for
-  // commit().
+  // Writes this rank's files, at the same time as the other ranks or not. Nothing is thrown: an error waits
+  // for commit().
   void write(const std::function<void(StateWriter&)>& files) noexcept;
   // All ranks call it when they have written: the state gets its name. An Error of a rank is thrown on all of
   // them, the lowest rank's, and nothing of the state remains.

@@ -145,7 +145,7 @@ TEST_F(SharedStates, OfWholeTensorsAreReadByRanks) {
 TEST_F(SharedStates, AreNotWrittenWhereOneRankFails) {
   write(kMesh, 1);
   std::mutex mutex;
-  std::vector<std::string> told;
+  std::vector<std::string> errors;
   on_ranks(8, [&](Group& ranks) {
     SharedState state(root, 2, owner_of_states(ranks));
     state.write([&](StateWriter& writer) {
@@ -155,9 +155,9 @@ TEST_F(SharedStates, AreNotWrittenWhereOneRankFails) {
     });
     const std::string error = error_of([&] { state.commit(ranks); }, ErrorKind::kResources);
     const std::lock_guard lock(mutex);
-    told.push_back(error);
+    errors.push_back(error);
   });
-  EXPECT_EQ(told, std::vector<std::string>(8, "rank 3: [disk 3] cannot write: No space left on device"));
+  EXPECT_EQ(errors, std::vector<std::string>(8, "rank 3: [disk 3] cannot write: No space left on device"));
   EXPECT_EQ(list_directory(root), std::vector<std::string>{"step-000001"});
   EXPECT_EQ(read(kMesh), 1);
 }

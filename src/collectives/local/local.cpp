@@ -7,7 +7,7 @@
 namespace temper::collectives {
 namespace {
 
-// Rank 0 of so many, of which no other is here.
+// Rank 0 of `ranks`; the other ranks do not exist.
 class Only final : public Group {
  public:
   Only(int ranks, const char* name) : Group(0, ranks, name, all_ranks(ranks)) {}

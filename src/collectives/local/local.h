@@ -9,8 +9,8 @@ namespace temper::collectives {
 // Any thread may use it.
 Group& alone();
 
-// Rank 0 of so many, of which no other exists: every collective takes the memory that it takes and moves
-// nothing. For plans, on a device that only counts.
+// Rank 0 of `ranks`, without the others: every collective allocates the memory that it needs and moves no
+// data. For plans, on a device that only counts memory.
 std::unique_ptr<Group> planned_group(int ranks);
 
 }  // namespace temper::collectives

@@ -46,9 +46,9 @@ std::string results_of(Group& group) {
       take(summed.raw(), summed.bytes());
       group.all_reduce("values", own);
       take(own.raw(), own.bytes());
-      const Tensor told = values_of(group.rank(), {rows}, dtype);
-      group.broadcast("told", told, static_cast<int>(ranks) - 1);
-      take(told.raw(), told.bytes());
+      const Tensor sent = values_of(group.rank(), {rows}, dtype);
+      group.broadcast("sent", sent, static_cast<int>(ranks) - 1);
+      take(sent.raw(), sent.bytes());
       // In place: a rank's part lies in the whole.
       const Tensor whole = values_of(group.rank(), {rows * ranks, 1}, dtype);
       group.reduce_scatter_into("whole", whole, whole.narrow(0, rows * group.rank(), rows));

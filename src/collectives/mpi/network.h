@@ -34,7 +34,7 @@ class Network {
   // the ranks which did not come to `what()` within the deadline, in seconds.
   //
   // `memory` owns all that the messages point to. Where this throws, messages that can no longer be called
-  // back still read or write it while other ranks are told: it then lives as long as the process.
+  // back still read or write it while the other ranks are notified: it then lives as long as the process.
   void exchange(int tag, std::span<const Message> sent, std::span<const Message> received,
                 std::shared_ptr<const void> memory, double deadline,
                 const std::function<std::string()>& what);

@@ -23,16 +23,16 @@ ncclComm_t connect(Group& hosts, Device gpu) {
   device::stream(gpu);  // makes it current
   ncclUniqueId id{};
   if (hosts.rank() == 0) check(nccl().get_unique_id(&id), "ncclGetUniqueId");
-  const std::string told =
+  const std::string sent =
       hosts.broadcast_object("network of GPUs", {reinterpret_cast<const char*>(&id), sizeof id}, 0);
-  std::memcpy(&id, told.data(), sizeof id);
+  std::memcpy(&id, sent.data(), sizeof id);
   ncclComm_t network = nullptr;
   check(nccl().comm_init_rank(&network, hosts.size(), id, hosts.rank()), "ncclCommInitRank");
   return network;
 }
 
-// Collectives go to the stream on which the rank's work goes, and so are in their places among it. While they
-// run beside it they go to a stream of their own, which waits for the work asked for before each of them.
+// Collectives are launched on the stream of the rank's work, and so run in order with it. While they overlap
+// with it they are launched on a stream of their own, which waits for the work launched before each of them.
 class NcclGroup final : public Group {
  public:
   NcclGroup(Group& hosts, std::unique_ptr<Group> owned, Device gpu)
@@ -96,7 +96,7 @@ class NcclGroup final : public Group {
   // Where the next collective goes.
   cudaStream_t stream() {
     const cudaStream_t work = device::stream(gpu_);
-    if (!is_beside_) return work;
+    if (!overlaps_) return work;
     check_cuda(cudaEventRecord(order_, work), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(beside_, order_, 0), "cudaStreamWaitEvent");
     return beside_;
@@ -146,7 +146,7 @@ class NcclGroup final : public Group {
       captured_ = last_;
   }
 
-  // With the other ranks' hosts: what differs is told, and who does not come is named.
+  // Compares the call over the hosts' network: the error says what differs, or which rank does not come.
   void meet(const Call& call) {
     const std::vector<std::string> all = hosts_.gather_objects(call.name, to_string(call));
     for (size_t i = 1; i < all.size(); ++i)
@@ -231,13 +231,13 @@ class NcclGroup final : public Group {
     start_narrow();
   }
 
-  void do_begin_beside() override { is_beside_ = true; }
-  void do_go_apart() override {
+  void do_begin_overlap() override { overlaps_ = true; }
+  void do_use_own_stream() override {
     if (beside_ == common_stream()) beside_ = new_stream();
   }
-  void do_end_beside() override {
-    if (!is_beside_) return;
-    is_beside_ = false;
+  void do_end_overlap() override {
+    if (!overlaps_) return;
+    overlaps_ = false;
     check_cuda(cudaEventRecord(order_, beside_), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(device::stream(gpu_), order_, 0), "cudaStreamWaitEvent");
   }
@@ -260,7 +260,7 @@ class NcclGroup final : public Group {
   NarrowSums narrow_;
   cudaStream_t beside_ = nullptr;
   cudaEvent_t order_ = nullptr;
-  bool is_beside_ = false, is_together_ = false;
+  bool overlaps_ = false, is_together_ = false;
   std::string last_;      // what was asked for last
   std::string captured_;  // the same of what graphs have; empty: none has a collective
 };

@@ -50,28 +50,28 @@ const bool kResults = add_rank_body("gpu_results", [](Group& hosts, const std::s
       expect_same(group->all_gather("part", own.on(gpu)), hosts.all_gather("part", own), "all_gather");
       expect_same(group->reduce_scatter("whole", own.on(gpu)), hosts.reduce_scatter("whole", own),
                   "reduce_scatter");
-      Tensor told = own.clone(), told_there = own.on(gpu);
-      group->broadcast("told", told_there, 1);
-      hosts.broadcast("told", told, 1);
-      expect_same(told_there, told, "broadcast");
+      Tensor sent = own.clone(), sent_on_gpu = own.on(gpu);
+      group->broadcast("sent", sent_on_gpu, 1);
+      hosts.broadcast("sent", sent, 1);
+      expect_same(sent_on_gpu, sent, "broadcast");
       const std::vector<int64_t> send{rows / 2 - 1, rows / 2 + 1},
           receive(2, hosts.rank() == 0 ? rows / 2 - 1 : rows / 2 + 1);
       expect_same(group->all_to_all("rows", own.on(gpu), send, receive),
                   hosts.all_to_all("rows", own, send, receive), "all_to_all");
-      // Beside the device's work and together, in place.
+      // Overlapped with the device's work and several in one launch, in place.
       const Tensor there = own.on(gpu), also_there = own.on(gpu);
-      group->begin_beside();
+      group->begin_overlap();
       {
         const Group::Together together(*group);
         group->all_reduce("values", there);
         group->all_reduce("values", also_there);
       }
-      group->end_beside();
+      group->end_overlap();
       hosts.all_reduce("values", own);
       expect_same(there, own, "all_reduce");
       expect_same(also_there, own, "all_reduce");
     }
-  // Torn down, it connects anew, and is as good as before; a second time there is nothing to tear down.
+  // After disconnect() it connects again and computes the same; a second disconnect() does nothing.
   const Tensor own = values_of(hosts.rank(), {64, 3}, DType::kF32), there = own.on(gpu);
   group->disconnect();
   group->disconnect();
@@ -100,7 +100,7 @@ Tensor narrow_values_of(int rank, int64_t count, DType dtype) {
 
 // Sums are formed in float32, in the order of the ranks, and rounded once, as the hosts form them: of small
 // and of large tensors, whose parts are of unlike lengths, at addresses of any kind, alone, together and
-// beside.
+// overlapped.
 const bool kNarrow = add_rank_body("gpu_narrow_sums", [](Group& hosts, const std::string&) {
   const Device gpu = own_gpu(hosts);
   const std::unique_ptr<Group> group = device_group(hosts, gpu);
@@ -117,14 +117,14 @@ const bool kNarrow = add_rank_body("gpu_narrow_sums", [](Group& hosts, const std
                    odd = room.narrow(0, 1, count);
       odd.copy_from(own);
       const Tensor also = own.on(gpu), wide = own.to(DType::kF32), wide_there = wide.on(gpu);
-      group->begin_beside();
+      group->begin_overlap();
       {
         const Group::Together together(*group);
         group->all_reduce("numbers", odd);
         group->all_reduce("float32", wide_there);
         group->all_reduce("numbers", also);
       }
-      group->end_beside();
+      group->end_overlap();
       expect_same(odd.clone(), summed, "all_reduce of an odd address");
       expect_same(also, summed, "all_reduce");
       const int64_t each = count / hosts.size() + 1, all = each * hosts.size();
@@ -135,7 +135,7 @@ const bool kNarrow = add_rank_body("gpu_narrow_sums", [](Group& hosts, const std
       group->reduce_scatter_into("parts", whole, mine);
       expect_same(mine.clone(), expected, "reduce_scatter in place");
     }
-  // Torn down, it takes its memory anew.
+  // After disconnect() it allocates its memory again.
   group->disconnect();
   const Tensor own = narrow_values_of(hosts.rank(), 4096, DType::kBF16), there = own.on(gpu);
   group->all_reduce("after a new start", there);

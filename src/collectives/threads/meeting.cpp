@@ -84,8 +84,8 @@ void Meeting::meet(int rank, const Call& call, const void* mine, double deadline
     ++closed_;
     changed_.notify_all();
   }
-  // Without a deadline: nobody waits for anything in between, and a rank that left early would take away
-  // what others read.
+  // Without a deadline: no rank waits for anything in between, and a rank that left early would free what
+  // others read.
   changed_.wait(lock, [&] { return closed_ > before; });
   if (failure) std::rethrow_exception(failure);
 }

@@ -19,8 +19,8 @@ class Meeting {
 
   // What each rank brings to a call; it stays valid until all have done their work.
   using Brought = std::vector<const void*>;
-  // Waits for all ranks, so many seconds at most, does `work`, and waits until all have done theirs. Throws
-  // as Group says, or what `work` throws.
+  // Waits for all ranks, `deadline` seconds at most, does `work`, and waits until all have done theirs.
+  // Throws as Group says, or what `work` throws.
   void meet(int rank, const Call& call, const void* mine, double deadline,
             const std::function<void(const Brought&)>& work);
 

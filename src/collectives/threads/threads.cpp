@@ -71,7 +71,7 @@ class ThreadGroup final : public Group {
   void leave() { meeting_.leave(rank()); }
 
  private:
-  // Each rank sums a part of the elements, and writes it for all: nobody else reads or writes that part.
+  // Each rank sums a part of the elements, and writes it for all: no other rank reads or writes that part.
   void do_all_reduce(const Call& call, const Tensor& values) override {
     check_sum(call, values);
     meeting_.meet(rank(), call, &values, deadline(), [&](const Meeting::Brought& all) {

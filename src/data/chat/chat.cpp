@@ -16,7 +16,7 @@ std::string_view trim(std::string_view text) {
 RenderedChat render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
                           const ChatRenderer& render) {
   for (size_t turn = 0; turn < messages.size() && !as_prompt; ++turn)
-    if (!is_learnt(messages[turn], turn))
+    if (!is_trained(messages[turn], turn))
       fail("messages[{}].weight is 0, but with loss: all every token is a target", turn);
   return render(messages, as_prompt, extra);
 }
@@ -47,7 +47,7 @@ std::vector<ChatText> render_chat(const Json::Array& messages, size_t first_turn
     return MarkedTurns(messages, extra, render).texts_from(first_turn, whole);
   std::vector<size_t> turns;
   for (size_t turn = first_turn; turn < messages.size(); ++turn)
-    if (is_assistant(messages[turn]) && is_learnt(messages[turn], turn)) turns.push_back(turn);
+    if (is_assistant(messages[turn]) && is_trained(messages[turn], turn)) turns.push_back(turn);
   std::vector<ChatText> texts = TurnFinder(messages, extra, render, has_end).texts_of(turns, whole);
   if (texts.empty()) texts.push_back({std::move(whole.text)});
   return texts;

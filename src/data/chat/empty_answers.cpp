@@ -30,7 +30,7 @@ EmptyAnswers find_empty_answers(const Content& content) {
   EmptyAnswers found;
   int64_t answers = 0;
   for (size_t turn = content.first_turn; turn < content.messages.size(); ++turn) {
-    if (!is_assistant(content.messages[turn]) || !is_learnt(content.messages[turn], turn)) continue;
+    if (!is_assistant(content.messages[turn]) || !is_trained(content.messages[turn], turn)) continue;
     ++answers;
     found.turns += is_empty(content.messages[turn]);
   }
@@ -41,7 +41,7 @@ EmptyAnswers find_empty_answers(const Content& content) {
 void leave_out_empty_answers(Content& content) {
   for (size_t turn = content.first_turn; turn < content.messages.size(); ++turn) {
     Json& message = content.messages[turn];
-    if (is_assistant(message) && is_learnt(message, turn) && is_empty(message)) message.set("weight", 0);
+    if (is_assistant(message) && is_trained(message, turn) && is_empty(message)) message.set("weight", 0);
   }
 }
 

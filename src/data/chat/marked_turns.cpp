@@ -37,7 +37,7 @@ std::vector<ChatText> MarkedTurns::texts_from(size_t first_turn, const RenderedC
   const std::vector<ByteSpan>& blocks = whole.generation_spans;
   if (turns.size() != blocks.size()) {
     for (const size_t turn : turns)
-      if (!is_learnt(messages_[turn], turn))
+      if (!is_trained(messages_[turn], turn))
         fail("a message has a weight of 0, but the template marks {} answers of {} assistant turns",
              blocks.size(), turns.size());
     return {{whole.text, blocks_behind(first_turn, whole)}};
@@ -45,7 +45,7 @@ std::vector<ChatText> MarkedTurns::texts_from(size_t first_turn, const RenderedC
   std::vector<ChatText> texts;
   std::vector<TurnSpan> together;
   for (size_t i = 0; i < turns.size(); ++i) {
-    if (turns[i] < first_turn || !is_learnt(messages_[turns[i]], turns[i])) continue;
+    if (turns[i] < first_turn || !is_trained(messages_[turns[i]], turns[i])) continue;
     if (std::optional<ChatText> own = text_up_to(turns[i], i, whole))
       texts.push_back(std::move(*own));
     else
@@ -82,7 +82,7 @@ std::vector<TurnSpan> MarkedTurns::blocks_behind(size_t first_turn, const Render
   if (!whole.text.starts_with(prompt))
     fail(
         "the template writes the prompt's messages differently once the completion follows, so their tokens "
-        "cannot be told apart; give the row as messages");
+        "cannot be distinguished; give the row as messages");
   std::vector<TurnSpan> spans;
   for (const ByteSpan block : whole.generation_spans)
     if (block.begin >= prompt.size()) spans.push_back({block});

@@ -79,7 +79,7 @@ const Json::Array& check_list(const Json& list, const std::string& field) {
 void read_weight(const Json& turn, Json& message, const std::string& place) {
   const Json *weight = field_of(turn, "weight"), *train = field_of(turn, "train");
   if (train && !train->is_bool()) fail("{}.train is {}, expected true or false", place, train->dump());
-  if (weight && train && is_learnt(turn, place) != train->as_bool())
+  if (weight && train && is_trained(turn, place) != train->as_bool())
     fail("{} has train: {} and weight: {}; expected one of them", place, train->dump(), weight->dump());
   if (weight) message.set("weight", *weight);
   if (train && !train->as_bool()) message.set("weight", 0);
@@ -137,7 +137,7 @@ void read_message(Json& message, const std::string& place) {
 
 bool is_assistant(const Json& message) { return message.at("role") == Json("assistant"); }
 
-bool is_learnt(const Json& message, const std::string& place) {
+bool is_trained(const Json& message, const std::string& place) {
   const Json* weight = field_of(message, "weight");
   if (!weight) return true;
   if (!weight->is_number() || (weight->as_double() != 0 && weight->as_double() != 1))
@@ -145,8 +145,8 @@ bool is_learnt(const Json& message, const std::string& place) {
   return weight->as_double() != 0;
 }
 
-bool is_learnt(const Json& message, size_t turn) {
-  return is_learnt(message, fmt::format("messages[{}]", turn));
+bool is_trained(const Json& message, size_t turn) {
+  return is_trained(message, fmt::format("messages[{}]", turn));
 }
 
 std::string_view text_in(const Json& message, std::string_view field) {

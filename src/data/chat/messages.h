@@ -17,8 +17,8 @@ Json::Array read_messages(const Json& list, const std::string& field);
 bool is_assistant(const Json& message);
 // A message may say with a weight of 0 that it is not learnt; all but 0 and 1 is an Error. `place` is the
 // message's.
-bool is_learnt(const Json& message, const std::string& place);
-bool is_learnt(const Json& message, size_t turn);  // at messages[turn]
+bool is_trained(const Json& message, const std::string& place);
+bool is_trained(const Json& message, size_t turn);  // at messages[turn]
 
 // The field, where it is a text, or else an empty one.
 std::string_view text_in(const Json& message, std::string_view field);

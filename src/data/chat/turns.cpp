@@ -51,7 +51,7 @@ size_t header_end(std::string_view header, const std::string_view all_written) {
 [[noreturn]] void refuse(size_t turn, std::string_view problem) {
   fail(
       "messages[{}]: the assistant turn {} in the template's text of the conversation, so its tokens cannot "
-      "be told from the rest; mark assistant turns in the chat template with {{% generation %}} … "
+      "be distinguished from the rest; mark assistant turns in the chat template with {{% generation %}} … "
       "{{% endgeneration %}}, or set loss: all",
       turn, problem);
 }

@@ -25,7 +25,7 @@ RowEncoder encoder_of(std::string_view source, LossOn loss = LossOn::kAllTurns) 
 }
 
 // What is learnt of a row, text by text, or the error.
-TextRuns learnt_runs(std::string_view source, std::string_view row, LossOn loss = LossOn::kAllTurns) {
+TextRuns trained_runs(std::string_view source, std::string_view row, LossOn loss = LossOn::kAllTurns) {
   TextRuns runs;
   const std::string error = message_of([&] {
     for (const Example& example : encoder_of(source, loss).encode(Json::parse(row, "row")).examples)
@@ -55,11 +55,11 @@ TEST(Turns, ATurnThatNothingAsksForBeginsWithItsWords) {
       "{{- m.role + ':\n' + m.content + ('<|im_end|>' if loop.last or not m.name else '<|endoftext|>') -}}"
       "{%- endfor -%}";
   const std::string rest = R"({"role": "user", "content": "q"}, {"role": "assistant", "content": "b"}]})";
-  EXPECT_EQ(learnt_runs(source, R"({"messages": [{"role": "assistant", "content": "a"}, )" + rest),
+  EXPECT_EQ(trained_runs(source, R"({"messages": [{"role": "assistant", "content": "a"}, )" + rest),
             (TextRuns{{"a<|im_end|>", "assistant:\nb<|im_end|>"}}));
   // It has another end where others follow: there it is learnt alone.
   EXPECT_EQ(
-      learnt_runs(source, R"({"messages": [{"role": "assistant", "content": "a", "name": "n"}, )" + rest),
+      trained_runs(source, R"({"messages": [{"role": "assistant", "content": "a", "name": "n"}, )" + rest),
       (TextRuns{{"a<|im_end|>"}, {"assistant:\nb<|im_end|>"}}));
 }
 
@@ -68,7 +68,7 @@ TEST(Turns, ARefusedPromptOfALaterTurnIsAnError) {
       "{{- m.content + '<|im_end|>\n' -}}",
       "{%- if add_generation_prompt and messages[-1].role == 'system' %}{{ raise_exception('no question') "
       "}}{% endif -%}");
-  const TextRuns runs = learnt_runs(source, R"({"messages": [{"role": "user", "content": "q"},
+  const TextRuns runs = trained_runs(source, R"({"messages": [{"role": "user", "content": "q"},
     {"role": "system", "content": "s"}, {"role": "assistant", "content": "a"}]})");
   EXPECT_NE(runs.at(0).at(0).find("no question"), std::string::npos) << runs[0][0];
 }
@@ -79,8 +79,8 @@ TEST(Turns, OfAHistoryThatIsRewrittenEachIsLearntAlone) {
   for (const char* before :
        {"{{- messages | length ~ ' messages\n' -}}", "{{- 'x' * (messages | length) + ' messages\n' -}}"})
     EXPECT_EQ(
-        learnt_runs(each_message("{{- m.content + '<|im_end|>' -}}{{- '\n' if not loop.last -}}", before),
-                    kTwoAnswers),
+        trained_runs(each_message("{{- m.content + '<|im_end|>' -}}{{- '\n' if not loop.last -}}", before),
+                     kTwoAnswers),
         alone)
         << before;
 }
@@ -92,7 +92,7 @@ TEST(Turns, ThatOverlapAreLearntApart) {
       "{%- if not (loop.last and add_generation_prompt and m.role == 'assistant') -%}<|im_end|>{%- endif -%}"
       "{%- endfor -%}{%- if add_generation_prompt and messages[-1].role == 'user' %}{{ 'assistant: ' }}{% "
       "endif -%}";
-  EXPECT_EQ(learnt_runs(source, R"({"messages": [{"role": "user", "content": "q"},
+  EXPECT_EQ(trained_runs(source, R"({"messages": [{"role": "user", "content": "q"},
     {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]})"),
             (TextRuns{{"a<|im_end|>"}, {"<|im_end|>assistant: b<|im_end|>"}}));
 }
@@ -106,7 +106,7 @@ TEST(Turns, WithoutAnEndMayHaveNoneInALongerText) {
                                            "{%- if messages | length > 2 %}{{ raise_exception('too many') }}"
                                            "{% endif -%}");
   for (const std::string& source : {dropped, silent, other_end, refuses}) {
-    const TextRuns runs = learnt_runs(source, R"({"messages": [{"role": "user", "content": "q"},
+    const TextRuns runs = trained_runs(source, R"({"messages": [{"role": "user", "content": "q"},
       {"role": "assistant", "content": "a"}]})");
     EXPECT_EQ(runs, (source == other_end ? TextRuns{{"a\n"}} : TextRuns{{"a"}})) << source;
   }
@@ -123,7 +123,7 @@ TEST(Turns, WithLossAllTheTextIsOneRun) {
   const std::string source = each_message("{{- m.content + '<|im_end|>\n' -}}", "",
                                           "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>'"
                                           " }}{% endif -%}");
-  EXPECT_EQ(learnt_runs(source, kTwoAnswers, LossOn::kAll),
+  EXPECT_EQ(trained_runs(source, kTwoAnswers, LossOn::kAll),
             (TextRuns{{"<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\n"
                        "r<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"}}));
 }
@@ -134,9 +134,9 @@ TEST(Thinking, IsAddedWhereTheTemplateLeavesItOut) {
     const std::string source =
         each_message(written, before,
                      "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif -%}");
-    return learnt_runs(source, fmt::format(R"({{"messages": [{{"role": "user", "content": "q"}},
+    return trained_runs(source, fmt::format(R"({{"messages": [{{"role": "user", "content": "q"}},
       {{"role": "assistant", {}}}]}})",
-                                           message));
+                                            message));
   };
   constexpr std::string_view kWhy = R"("content": "a", "reasoning_content": "why")",
                              kPlain = R"("content": "a")", kEmpty = R"("content": "<think> </think>a")";
@@ -167,21 +167,21 @@ constexpr std::string_view
         "{% endgeneration %}{%- else -%}{{- m.content + '<|im_end|>' -}}{%- endif -%}{{- '\n' -}}";
 
 TEST(MarkedTurns, OfWhichThereAreMoreOrFewerBlocksAreAllOfThem) {
-  EXPECT_EQ(learnt_runs(each_message(kMarksTwo), kTwoAnswers),
+  EXPECT_EQ(trained_runs(each_message(kMarksTwo), kTwoAnswers),
             (TextRuns{{"a", "<|im_end|>", "b", "<|im_end|>"}}));
-  EXPECT_EQ(learnt_runs(each_message(kMarksLast), kTwoAnswers), (TextRuns{{"b<|im_end|>"}}));
+  EXPECT_EQ(trained_runs(each_message(kMarksLast), kTwoAnswers), (TextRuns{{"b<|im_end|>"}}));
   // Behind a prompt those that begin there.
   constexpr std::string_view kPair = R"({"prompt": [{"role": "user", "content": "q"},
     {"role": "assistant", "content": "a"}, {"role": "user", "content": "r"}],
     "completion": [{"role": "assistant", "content": "b"}]})";
-  EXPECT_EQ(learnt_runs(each_message(kMarksTwo), kPair), (TextRuns{{"b", "<|im_end|>"}}));
-  EXPECT_EQ(learnt_runs(each_message(kMarksTwo, "{{- messages | length -}}"), kPair),
+  EXPECT_EQ(trained_runs(each_message(kMarksTwo), kPair), (TextRuns{{"b", "<|im_end|>"}}));
+  EXPECT_EQ(trained_runs(each_message(kMarksTwo, "{{- messages | length -}}"), kPair),
             TextRuns{{"the template writes the prompt's messages differently once the completion follows, so "
-                      "their tokens cannot be told apart; give the row as messages"}});
+                      "their tokens cannot be distinguished; give the row as messages"}});
   std::string weighted(kTwoAnswers);
   weighted.replace(weighted.find(R"("a")"), 3, R"("a", "weight": 0)");
   for (const auto& [source, blocks] : {std::pair{kMarksTwo, 4}, {kMarksLast, 1}})
-    EXPECT_EQ(learnt_runs(each_message(source), weighted),
+    EXPECT_EQ(trained_runs(each_message(source), weighted),
               TextRuns{{fmt::format("a message has a weight of 0, but the template marks {} answers of 2 "
                                     "assistant turns",
                                     blocks)}});
@@ -194,17 +194,17 @@ TEST(MarkedTurns, OfNoWeightLeaveNoText) {
     return R"({"messages": [)" + first + of_first + "}, " + last + of_last + "}]}";
   };
   const std::string unlearnt = R"(, "weight": 0)", thinks = R"(, "reasoning_content": "why")";
-  EXPECT_EQ(learnt_runs(each_message(kMarksOne), row(unlearnt, unlearnt)), TextRuns());
+  EXPECT_EQ(trained_runs(each_message(kMarksOne), row(unlearnt, unlearnt)), TextRuns());
   // Thinking that only the last turn has makes the first a text of its own, and there is no other.
   const std::string forgets =
       "{%- if m.role == 'assistant' -%}{% generation %}{{- (m.reasoning_content or '') if loop.last -}}"
       "{{- m.content + '<|im_end|>' -}}{% endgeneration %}{%- else -%}{{- m.content + '<|im_end|>' -}}"
       "{%- endif -%}";
-  EXPECT_EQ(learnt_runs(each_message(forgets), row(thinks, unlearnt)), (TextRuns{{"whya<|im_end|>"}}));
+  EXPECT_EQ(trained_runs(each_message(forgets), row(thinks, unlearnt)), (TextRuns{{"whya<|im_end|>"}}));
   // Thinking or calls that are written nowhere are in no other text either.
   const std::string calls = R"(, "tool_calls": [{"function": {"name": "f", "arguments": {}}}])";
   for (const std::string& field : {thinks, calls})
-    EXPECT_EQ(learnt_runs(each_message(kMarksOne), row(field, "")),
+    EXPECT_EQ(trained_runs(each_message(kMarksOne), row(field, "")),
               (TextRuns{{"a<|im_end|>", "b<|im_end|>"}}));
 }
 
@@ -214,7 +214,7 @@ TEST(MarkedTurns, MayHaveNoWords) {
   source.replace(source.find("m.content"), 9, "m.content.split('</think>')[-1]");
   std::string row(kTwoAnswers);
   row.replace(row.find(R"("a")"), 3, R"("<think>why</think>")");
-  EXPECT_EQ(learnt_runs(each_message(source), row), (TextRuns{{"<|im_end|>", "b<|im_end|>"}}));
+  EXPECT_EQ(trained_runs(each_message(source), row), (TextRuns{{"<|im_end|>", "b<|im_end|>"}}));
 }
 
 RenderedChat plain_text(const Json& messages, bool, const Json&) {

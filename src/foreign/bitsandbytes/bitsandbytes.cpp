@@ -244,7 +244,7 @@ class BitsandbytesForm : public QuantizedForm {
         fail("'{}': {}", name, error.what());
       }
     }
-    fail("'{}' is missing beside the other parts of its matrix", matrix.part(kStates[0]));
+    fail("'{}' is missing, but the other parts of its matrix exist", matrix.part(kStates[0]));
   }
 
   static FourBits open(const ModelFolder& folder, const QuantizedMatrix& matrix) {

@@ -167,7 +167,7 @@ class CompressedForm : public QuantizedForm {
     std::call_once(told_unnamed_, [&] {
       log_warning(
           fmt::format("[{}] '{}' is quantized, but among the targets of no group of quantization_config: its "
-                      "inputs are not rounded (told once)",
+                      "inputs are not rounded (reported once)",
                       folder.path(), matrix.name));
     });
   }

@@ -48,7 +48,7 @@ DeepseekMixture read_mixture(ConfigReader& reader, int64_t hidden, int64_t num_l
     reader.refuse("first_k_dense_replace", fmt::format("is {}, expected 0 or more", mixture.first_layer));
   const channels::ExpertsConfig config = read_routed(reader, hidden);
   const int64_t num_shared = reader.positive("n_shared_experts", 1, kMostExperts);
-  // What older code beside published weights reads; transformers knows these routers alone.
+  // Keys that older code published together with weights reads; transformers supports these routers only.
   reader.expect("scoring_func", "sigmoid", "routers of this model_type have sigmoid scores only");
   reader.expect("topk_method", "noaux_tc", "routers of this model_type choose by noaux_tc only");
   reader.expect("moe_layer_freq", 1, "every layer from first_k_dense_replace on is a mixture");

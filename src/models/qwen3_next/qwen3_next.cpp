@@ -1,5 +1,5 @@
-// Qwen3-Next: layers of the gated delta rule, every fourth of attention, experts beside one that all tokens
-// have.
+// Qwen3-Next: layers of the gated delta rule, every fourth of attention, routed experts and one shared
+// expert.
 #include <algorithm>
 
 #include "models/delta_hybrid.h"

@@ -6,7 +6,8 @@
 namespace temper::models {
 namespace {
 
-// 1 for layers that are rotated, 0 for the others; or every so many-th layer is not.
+// A list with 1 for layers that are rotated and 0 for the others, or an interval: every n-th layer is not
+// rotated.
 void read_rotated_layers(ConfigReader& reader, DenseConfig& config) {
   config.ropes.assign(static_cast<size_t>(config.num_layers), config.rope);
   constexpr const char *kInterval = "no_rope_layer_interval", *kList = "no_rope_layers";

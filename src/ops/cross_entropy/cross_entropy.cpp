@@ -6,7 +6,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
-#include "primitives/between_ranks.h"
+#include "primitives/collectives.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {

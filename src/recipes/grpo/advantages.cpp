@@ -33,11 +33,11 @@ RewardedTokens of_answer(const SampledAnswer& sample) {
 }
 
 // An answer that is not learnt from has no scores: it counts in nothing.
-RewardedTokens with_log_probs(const SampledAnswer& sample, const IsLearnt& is_learnt) {
+RewardedTokens with_log_probs(const SampledAnswer& sample, const IsLearnt& is_trained) {
   RewardedTokens own = of_answer(sample);
   own.old = sampled_values(sample, &Passage::old_log_probs);
   own.reference = sampled_values(sample, &Passage::reference_log_probs);
-  if (!is_learnt(sample)) own.reward = std::numeric_limits<double>::quiet_NaN();
+  if (!is_trained(sample)) own.reward = std::numeric_limits<double>::quiet_NaN();
   return own;
 }
 
@@ -90,10 +90,10 @@ void give_back(const std::vector<RewardedTokens>& all, const std::vector<double>
 }  // namespace
 
 void set_advantages_of_answers(const GrpoKeys& keys, collectives::Group& ranks,
-                               std::vector<SampledAnswer>& samples, const IsLearnt& is_learnt) {
+                               std::vector<SampledAnswer>& samples, const IsLearnt& is_trained) {
   const bool in_rewards = keys.preset().kl_in_rewards && keys.kl_factor() > 0;
   const std::vector<RewardedTokens> all = gather(ranks, samples, [&](const SampledAnswer& sample) {
-    return in_rewards ? with_log_probs(sample, is_learnt) : of_answer(sample);
+    return in_rewards ? with_log_probs(sample, is_trained) : of_answer(sample);
   });
   std::vector<double> rewards;
   for (const RewardedTokens& answer : all)
@@ -113,18 +113,18 @@ void set_advantages_of_answers(const GrpoKeys& keys, collectives::Group& ranks,
 }
 
 void set_advantages_of_tokens(const GrpoKeys& keys, collectives::Group& ranks,
-                              std::vector<SampledAnswer>& samples, const IsLearnt& is_learnt) {
+                              std::vector<SampledAnswer>& samples, const IsLearnt& is_trained) {
   const std::vector<RewardedTokens> all =
-      gather(ranks, samples, [&](const SampledAnswer& sample) { return with_log_probs(sample, is_learnt); });
+      gather(ranks, samples, [&](const SampledAnswer& sample) { return with_log_probs(sample, is_trained); });
   std::vector<losses::RewardedAnswer> batch;
   for (const RewardedTokens& answer : all) batch.push_back({answer.reward, answer.old, answer.reference});
   give_back(all, losses::reinforce_pp({.beta = keys.kl_factor()}, batch), &Passage::advantages, samples);
 }
 
 double set_advantages_by_values(const GrpoKeys& keys, collectives::Group& ranks,
-                                std::vector<SampledAnswer>& samples, const IsLearnt& is_learnt) {
+                                std::vector<SampledAnswer>& samples, const IsLearnt& is_trained) {
   const std::vector<RewardedTokens> all = gather(ranks, samples, [&](const SampledAnswer& sample) {
-    RewardedTokens own = with_log_probs(sample, is_learnt);
+    RewardedTokens own = with_log_probs(sample, is_trained);
     own.values = sampled_values(sample, &Passage::values);
     if (keys.critic.bootstrap_truncated && sample.is_truncated())
       own.after = sample.passages.back().value_behind;

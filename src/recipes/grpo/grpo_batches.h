@@ -80,7 +80,7 @@ class GrpoBatches : public BatchSource {
   void score();
   void take_scores(const std::vector<float>& scores, std::vector<float> Passage::*into, SampleRows& rows);
   void take_values(SampleRows& rows);
-  bool is_learnt(const SampledAnswer& sample) const;
+  bool is_trained(const SampledAnswer& sample) const;
   void set_advantages();
 
   const RunSetup& setup_;

@@ -11,7 +11,7 @@
 namespace temper::recipes {
 
 // An answer that was cut off still counts among the rewards of its group, unless the KL lowers these.
-bool GrpoBatches::is_learnt(const SampledAnswer& sample) const {
+bool GrpoBatches::is_trained(const SampledAnswer& sample) const {
   return !std::isnan(sample.reward) &&
          !(sample.is_truncated() && keys_.on_truncated == GrpoKeys::OnTruncated::kDrop);
 }
@@ -24,7 +24,7 @@ void GrpoBatches::make_updates() {
     std::vector<SampledAnswer*> own;
     for (SampledAnswer& sample : samples_) {
       const auto place = std::find(groups_.begin(), groups_.end(), sample.group) - groups_.begin();
-      if (place / of_update == update && is_learnt(sample)) own.push_back(&sample);
+      if (place / of_update == update && is_trained(sample)) own.push_back(&sample);
     }
     updates_.push_back(rows_of(own, config_.data.max_length, config_.data.packing, keys_.share_prompts));
   }
@@ -101,7 +101,7 @@ void GrpoBatches::score() {
 }
 
 void GrpoBatches::set_advantages() {
-  const IsLearnt learnt = [&](const SampledAnswer& sample) { return is_learnt(sample); };
+  const IsLearnt learnt = [&](const SampledAnswer& sample) { return is_trained(sample); };
   switch (keys_.preset().source) {
     case losses::AdvantageSource::kAnswers:
       return set_advantages_of_answers(keys_, ranks(), samples_, learnt);

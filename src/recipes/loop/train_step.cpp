@@ -26,7 +26,7 @@ std::vector<training::PendingStep> TrainStep::begin(const std::vector<Learner*>&
   for (const Learner* learner : learners) shares.push_back(learner->share());
   return adapters_->begin(shares);
 } catch (...) {
-  setup_.groups->end_beside();
+  setup_.groups->end_overlap();
   throw;
 }
 

@@ -27,15 +27,15 @@ class Distill::Step : public StepLoss {
     scale_ = targets == 0 ? 0 : 1 / static_cast<double>(targets);
   }
 
-  Var of(Tape& tape, const Learnt& learnt, PendingStep& pending) override {
+  Var of(Tape& tape, const LossInputs& inputs, PendingStep& pending) override {
     const Tape outer(false);
-    const Var hidden = outer.variable(learnt.hidden.value);
+    const Var hidden = outer.variable(inputs.hidden.value);
     DistillationResult result;
-    const double loss = compare(hidden, learnt.targets, learnt.documents, learnt.rows, true, result);
+    const double loss = compare(hidden, inputs.targets, inputs.documents, inputs.rows, true, result);
     pending.add_distillation(loss, result);
     if (objective_.teacher_ != nullptr)
-      pending.add_work(0, forward_flops(objective_.teacher_->config(), learnt.documents));
-    return loss_with_gradient(tape, learnt, hidden, loss);
+      pending.add_work(0, forward_flops(objective_.teacher_->config(), inputs.documents));
+    return loss_with_gradient(tape, inputs, hidden, loss);
   }
 
   // Of the pass over the next rows, whose documents these are: their part of the loss.
@@ -65,7 +65,7 @@ class Distill::Step : public StepLoss {
     losses::TopTokens tokens;
   };
 
-  // For the rows of so many documents, the next ones, which are so many tokens.
+  // For the next rows, which have `documents` documents and `tokens` tokens.
   Taught teach(int64_t documents, int64_t tokens) {
     const size_t begin = next_;
     while (documents > 0) documents -= std::ssize(rows_[next_++].document_lengths);

@@ -13,8 +13,8 @@ namespace temper::training {
 class Distill : public Objective {
  public:
   // `teacher`: with the vocabulary of `model`, and divided between the ranks alike; or `model` itself, which
-  // then teaches without adapters and without rounding by quantizers. `top_k`: how many of its tokens are
-  // learnt from, and the others as one outcome; 0: all.
+  // then teaches without adapters and without rounding by quantizers. `top_k`: how many of its tokens the
+  // loss compares one by one; all others count as one outcome. 0: all.
   Distill(const layers::Decoder& model, const layers::Decoder& teacher, const losses::Distillation& options,
           int64_t micro_batch_tokens, int64_t top_k = 0)
       : model_(model),

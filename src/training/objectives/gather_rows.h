@@ -13,8 +13,8 @@ namespace temper::training {
 std::string rows_to_bytes(const std::vector<data::PackedRow>& rows);
 std::vector<data::PackedRow> rows_from_bytes(std::string_view bytes);
 
-// Of an update's rows those that a rank of so many computes: in their order, so that the ranks' rows one
-// after another are the update's, and each rank has about as many tokens as another. May be none.
+// Those of an update's rows that one of `ranks` ranks computes, in their order: the ranks' rows one after
+// another are the update's, and the ranks have about equally many tokens. May be none.
 std::vector<data::PackedRow> rows_of_rank(const std::vector<data::PackedRow>& rows, int rank, int ranks);
 
 // Of the rows that rank 0 of `ranks` reads those of this rank, by its place among `parts`, which have rows of

@@ -9,7 +9,7 @@
 namespace temper::training {
 
 // Tokens of a pass that are one learner's: the model's own, or an adapter's.
-struct Learnt {
+struct LossInputs {
   Var hidden;      // [tokens, hidden], after the final norm
   Tensor targets;  // [tokens] int32
   std::span<const DocumentSpan> documents;
@@ -21,12 +21,12 @@ struct Learnt {
 class StepLoss {
  public:
   virtual ~StepLoss() = default;
-  virtual Var of(Tape& tape, const Learnt& learnt, PendingStep& pending) = 0;
+  virtual Var of(Tape& tape, const LossInputs& inputs, PendingStep& pending) = 0;
 };
 
 // A pass's part of the loss, [1] float32, whose gradient by hidden states is there already: what `hidden`, a
 // variable of their values, was given (undefined: nothing was).
-Var loss_with_gradient(Tape& tape, const Learnt& learnt, const Var& hidden, double loss);
+Var loss_with_gradient(Tape& tape, const LossInputs& inputs, const Var& hidden, double loss);
 
 // What a learner minimises, where that is not the mean of -log p over the step's target tokens. The model and
 // whatever else it needs must outlive it.

@@ -13,7 +13,7 @@ namespace {
 
 namespace p = primitives;
 
-// Logits of so many tokens are there at once, unless one answer is longer.
+// Logits of at most this number of tokens exist at once, unless one answer is longer.
 constexpr int64_t kTargetsAtOnce = 2048;
 
 // The tokens of some answers of a pass.
@@ -55,20 +55,20 @@ class PolicyGradient::Step : public StepLoss {
     update_ = {counts[0], counts[1], options_.most_tokens};
   }
 
-  Var of(Tape& tape, const Learnt& learnt, PendingStep& pending) override {
-    const SampledAnswers answers = find_sampled(learnt.targets, learnt.documents);
+  Var of(Tape& tape, const LossInputs& inputs, PendingStep& pending) override {
+    const SampledAnswers answers = find_sampled(inputs.targets, inputs.documents);
     const Tape outer(false);
-    const Var hidden = outer.variable(learnt.hidden.value);
+    const Var hidden = outer.variable(inputs.hidden.value);
     PolicyResult result;
     int64_t target = 0;
     for (const auto& [begin, end] : answers.cut(kTargetsAtOnce)) {
       const std::span<const int64_t> lengths(answers.lengths.data() + begin, end - begin);
       const int64_t count = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-      learn(hidden, choose(answers, target, count), lengths, learnt.rows, result);
+      learn(hidden, choose(answers, target, count), lengths, inputs.rows, result);
       target += count;
     }
     pending.add_policy(result.sums.loss, result);
-    return loss_with_gradient(tape, learnt, hidden, result.sums.loss);
+    return loss_with_gradient(tape, inputs, hidden, result.sums.loss);
   }
 
  private:

@@ -23,8 +23,8 @@ Dialogue dialogue_of(const data::PackedRow& row, int64_t first, int64_t shared, 
   ids.insert(ids.end(), at(row.ids, begin), at(row.ids, begin + length));
   std::vector<int32_t> targets(static_cast<size_t>(shared), data::kIgnore);
   targets.insert(targets.end(), at(row.targets, begin), at(row.targets, begin + length));
-  const auto learnt = std::find_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
-  const auto prompt = std::min(learnt - targets.begin() + 1, std::ssize(targets));
+  const auto first_target = std::find_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
+  const auto prompt = std::min(first_target - targets.begin() + 1, std::ssize(targets));
   return {{ids.begin(), ids.begin() + prompt},
           {ids.begin() + prompt, ids.end()},
           {targets.begin() + prompt - 1, targets.end()}};
@@ -147,27 +147,27 @@ class Preference::Step : public StepLoss {
     return judged;
   }
 
-  Var of(Tape& tape, const Learnt& learnt, PendingStep& pending) override {
-    if (!reference_logps_.empty()) pending.add_work(0, reference_->flops(learnt.documents));
-    return model_.trains_head(learnt.rows) ? in_two_passes(tape, learnt, pending)
-                                           : in_one_pass(tape, learnt, pending);
+  Var of(Tape& tape, const LossInputs& inputs, PendingStep& pending) override {
+    if (!reference_logps_.empty()) pending.add_work(0, reference_->flops(inputs.documents));
+    return model_.trains_head(inputs.rows) ? in_two_passes(tape, inputs, pending)
+                                           : in_one_pass(tape, inputs, pending);
   }
 
  private:
   // The gradients of -log p by the hidden states, scaled answer by answer.
-  Var in_one_pass(Tape& tape, const Learnt& learnt, PendingStep& pending) {
+  Var in_one_pass(Tape& tape, const LossInputs& inputs, PendingStep& pending) {
     Tape head;
-    const Var hidden = head.variable(learnt.hidden.value);
-    const auto sum = model_.loss(head, hidden, learnt.targets, {}, learnt.rows);
+    const Var hidden = head.variable(inputs.hidden.value);
+    const auto sum = model_.loss(head, hidden, inputs.targets, {}, inputs.rows);
     const Judged judged =
-        judge(answer_logps(sum.nll.on({}), learnt.targets, learnt.documents), learnt.documents);
+        judge(answer_logps(sum.nll.on({}), inputs.targets, inputs.documents), inputs.documents);
     pending.add_preference(judged.loss, judged.sums);
     head.backward(sum.loss);
     const Tensor gradient = hidden.slot->take();
     int64_t token = 0;
     auto slope = judged.gradients.begin();
     Tape quiet(false);
-    for (const DocumentSpan& document : learnt.documents) {
+    for (const DocumentSpan& document : inputs.documents) {
       token += document.shared();
       for (const data::Answer& answer : document.answers) {
         const Tensor part = gradient.narrow(0, token, answer.length);
@@ -175,19 +175,19 @@ class Preference::Step : public StepLoss {
         token += answer.length;
       }
     }
-    return tape.record(sum.loss.value, {&learnt.hidden},
-                       [slot = learnt.hidden.slot, gradient](const Tensor&) { slot->add(gradient); });
+    return tape.record(sum.loss.value, {&inputs.hidden},
+                       [slot = inputs.hidden.slot, gradient](const Tensor&) { slot->add(gradient); });
   }
 
-  Var in_two_passes(Tape& tape, const Learnt& learnt, PendingStep& pending) {
+  Var in_two_passes(Tape& tape, const LossInputs& inputs, PendingStep& pending) {
     Tape quiet(false);
     const Tensor nll =
-        model_.loss(quiet, quiet.constant(learnt.hidden.value), learnt.targets, {}, learnt.rows).nll.on({});
-    const Judged judged = judge(answer_logps(nll, learnt.targets, learnt.documents), learnt.documents);
+        model_.loss(quiet, quiet.constant(inputs.hidden.value), inputs.targets, {}, inputs.rows).nll.on({});
+    const Judged judged = judge(answer_logps(nll, inputs.targets, inputs.documents), inputs.documents);
     pending.add_preference(judged.loss, judged.sums);
     return model_
-        .loss(tape, learnt.hidden, learnt.targets,
-              {1, 0, token_factors(judged.gradients, learnt.documents, nll.numel())}, learnt.rows)
+        .loss(tape, inputs.hidden, inputs.targets,
+              {1, 0, token_factors(judged.gradients, inputs.documents, nll.numel())}, inputs.rows)
         .loss;
   }
 

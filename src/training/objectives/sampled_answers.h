@@ -10,8 +10,8 @@ struct SampledAnswers {
   std::vector<int32_t> positions, ids;  // of each target in the pass, and which token it is
   std::vector<int64_t> lengths;         // targets of each answer; answers without one are left out
 
-  // Ranges of neighbouring answers, as [begin, end) of `lengths`, of at most so many targets, or of one
-  // answer.
+  // Ranges of neighbouring answers, as [begin, end) of `lengths`, with at most `most_targets` targets, or of
+  // one answer.
   std::vector<std::pair<size_t, size_t>> cut(int64_t most_targets) const;
 };
 

@@ -27,19 +27,19 @@ class ValueLearning::Step : public StepLoss {
         sampled_(sampled_tokens(rows)),
         tokens_(ranks.sum("sampled tokens", std::ssize(sampled_))) {}
 
-  Var of(Tape& tape, const Learnt& learnt, PendingStep& pending) override {
-    const SampledAnswers answers = find_sampled(learnt.targets, learnt.documents);
+  Var of(Tape& tape, const LossInputs& inputs, PendingStep& pending) override {
+    const SampledAnswers answers = find_sampled(inputs.targets, inputs.documents);
     const Tape outer(false);
-    const Var hidden = outer.variable(learnt.hidden.value);
+    const Var hidden = outer.variable(inputs.hidden.value);
     ValueResult result;
     double loss = 0;
     if (!answers.positions.empty()) {
       Tape own;
-      const Var values = values_at(own, objective_.model_, hidden, answers.positions, learnt.rows);
+      const Var values = values_at(own, objective_.model_, hidden, answers.positions, inputs.rows);
       own.backward(values, judge(values, result, loss));
     }
     pending.add_values(loss, result);
-    return loss_with_gradient(tape, learnt, hidden, loss);
+    return loss_with_gradient(tape, inputs, hidden, loss);
   }
 
  private:

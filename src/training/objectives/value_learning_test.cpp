@@ -138,7 +138,7 @@ TEST(ValueLearning, ValuesBehindTokensAreThoseBeforeTheNext) {
   EXPECT_NE(found.behind[3], found.before[4]);  // of another answer
 }
 
-// What is learnt is what the returns are.
+// Trained values converge to the returns.
 TEST(ValueLearning, ValuesComeToTheirReturns) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     std::vector<PackedRow> rows = critic_rows(true);

@@ -5,7 +5,7 @@ namespace temper::training {
 // What a training step keeps of the forward pass. The bits are the same with each.
 enum class Checkpointing {
   kNone,       // everything that backward needs
-  kSelective,  // but for what is cheap to make again: norms, rotated heads, the gated product
+  kSelective,  // except what is cheap to recompute: norms, rotated heads, the gated product
   kFull,       // only each layer's input
 };
 

@@ -16,8 +16,8 @@ inline double training_flops(const layers::DecoderConfig& config, const auto& do
   return 3 * forward_flops(config, documents);
 }
 
-// The same where the model is frozen, which saves the products of its weights' gradients, and an adapter's
-// matrices of so many elements are trained.
+// The same where the model is frozen, which saves the matrix multiplications of its weights' gradients, and
+// an adapter with `elements` elements is trained.
 inline double adapter_training_flops(const layers::DecoderConfig& config,
                                      std::span<const DocumentSpan> documents, int64_t elements) {
   double tokens = 0;

@@ -56,8 +56,8 @@ int64_t DocumentSpan::shared() const {
 
 namespace {
 
-// Of no row: routers do not count it.
-MicroBatch silent_batch(bool fill_up) {
+// One token of no row; routers do not count it.
+MicroBatch dummy_batch(bool fill_up) {
   std::vector<int32_t> ids{0}, targets{data::kIgnore};
   Parts parts;
   parts.push(1, -1);
@@ -74,7 +74,7 @@ MicroBatch silent_batch(bool fill_up) {
 
 MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up,
                   std::span<const size_t> owners) {
-  if (begin == end) return silent_batch(fill_up);
+  if (begin == end) return dummy_batch(fill_up);
   std::vector<int32_t> ids, targets, counted;
   MicroBatch batch;
   Parts parts;
@@ -121,7 +121,7 @@ std::shared_ptr<layers::RouterTrace> watch_routers(const layers::Decoder& model,
     for (int64_t token = 0; token < tokens; ++token)
       for (int64_t k = 0; k < top_k; ++k) {
         const int32_t id = batch.experts[static_cast<size_t>(token * width + router * top_k + k)];
-        // Of tokens that nobody looks at any experts do.
+        // Tokens whose results are not used can take any experts.
         ids.data<int32_t>()[token * top_k + k] = id < 0 ? static_cast<int32_t>(k) : id;
       }
     trace->routers[static_cast<size_t>(router)].ids = ids.on(model.device(), MemoryTag::kData);

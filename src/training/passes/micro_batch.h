@@ -13,7 +13,7 @@ namespace temper::training {
 struct DocumentSpan {
   int64_t length = 0, target_tokens = 0;
   int32_t source = 0;
-  std::vector<data::Answer> answers = {};  // that are compared, at its end; none: it is learnt as it is
+  std::vector<data::Answer> answers = {};  // that are compared, at its end; none: trained as plain text
 
   int64_t shared() const;  // tokens that its answers have in common; all where it has none
 };
@@ -27,13 +27,14 @@ struct MicroBatch {
   std::vector<int32_t> experts = {};  // PackedRow::experts of all tokens, with what fills up
 };
 
-// What routers of a pass over this batch are asked, and told where its rows say which experts tokens take;
-// null where the model has no routers.
+// What routers of a pass over this batch record, and the experts that they use where the rows have them
+// (router replay). Null if the model has no routers.
 std::shared_ptr<layers::RouterTrace> watch_routers(const layers::Decoder& model, const MicroBatch& batch);
 
-// On a device rows are filled up to a multiple of so many tokens, by documents without targets that no other
-// sees, and the list of documents by empty ones to a power of two: so steps have few shapes, for each of
-// which a device plans its products once, and work that was captured serves many steps.
+// On a GPU rows are padded to a multiple of this number of tokens, with documents without targets that no
+// other document attends to, and the list of documents is padded with empty ones to a power of two. Steps
+// then have few shapes, for each of which matrix multiplications are planned once, and a captured graph
+// serves many steps.
 inline constexpr int64_t kTokenStep = 128;
 
 inline constexpr int64_t filled_up(int64_t tokens) {
@@ -43,8 +44,8 @@ inline constexpr int64_t filled_up(int64_t tokens) {
 // Where that is done.
 inline bool fills_up(const layers::Decoder& model) { return is_apart(model.device()); }
 
-// Rows [begin, end); where there is none, one token that nothing is learnt from. Where each of the rows has
-// an owner, all of an owner's neighbouring rows are filled up.
+// Rows [begin, end); if there is none, one dummy token. Where each of the rows has an owner, all of an
+// owner's neighbouring rows are padded.
 MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up = false,
                   std::span<const size_t> owners = {});
 
@@ -61,9 +62,9 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& 
                                                          const std::vector<data::PackedRow>& rows,
                                                          int64_t max_tokens);
 
-// Passes over rows that learn nothing, in micro-batches of up to so many tokens: hidden states by a model
-// with an adapter or (null) without, whose routers take the experts that rows say. `all`: the adapter with
-// every token of the pass. Called as often on all ranks that compute every pass in step.
+// Forward passes over rows, without gradients, in micro-batches of up to `max_tokens` tokens: hidden states
+// by a model with an adapter or (null) without, whose routers take the experts that rows say. `all`: the
+// adapter with every token of the pass. Called equally often on all ranks that compute every pass in step.
 using ReadPass = std::function<void(Tape& tape, const Var& hidden, const MicroBatch& batch,
                                     const layers::AdapterRows& all)>;
 void for_each_pass(const layers::Decoder& model, const layers::Adapter* adapter,

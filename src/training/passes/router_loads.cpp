@@ -27,7 +27,7 @@ PendingLoads::PendingLoads(const layers::Decoder& model) {
 void PendingLoads::add(const layers::RouterTrace& trace, size_t part) {
   for (size_t i = 0; i < routers_.size(); ++i) {
     const layers::RouterTrace::Part& own = trace.routers[i].parts[part];
-    routers_[i].told.push_back({start_reading(own.counts), start_reading(own.sums.value)});
+    routers_[i].passes.push_back({start_reading(own.counts), start_reading(own.sums.value)});
   }
 }
 
@@ -37,10 +37,10 @@ std::vector<RouterLoad> PendingLoads::wait(collectives::Group& ranks) const {
     const auto experts = static_cast<size_t>(router.experts);
     std::vector<int64_t> counts(experts + 1);
     double entropy = 0;
-    for (const Told& told : router.told) {
-      const auto* const chosen = static_cast<const int32_t*>(told.counts->wait());
+    for (const Recorded& pass : router.passes) {
+      const auto* const chosen = static_cast<const int32_t*>(pass.counts->wait());
       for (size_t e = 0; e <= experts; ++e) counts[e] += chosen[e];
-      entropy += static_cast<const float*>(told.sums->wait())[experts];
+      entropy += static_cast<const float*>(pass.sums->wait())[experts];
     }
     ranks.sum("tokens of experts", std::span<int64_t>(counts));
     entropy = ranks.sum("entropy of routers", entropy);

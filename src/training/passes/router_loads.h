@@ -22,23 +22,23 @@ struct RouterLoad {
   int64_t idle() const;              // experts without a token
 };
 
-// What routers of the passes of a step told, which a device may still be computing.
+// What routers recorded in the passes of a step; a device may still be computing it.
 class PendingLoads {
  public:
   PendingLoads() = default;
   explicit PendingLoads(const layers::Decoder& model);
-  void add(const layers::RouterTrace& trace, size_t part);  // of what a pass told
-  // Waits, and adds up what all ranks know.
+  void add(const layers::RouterTrace& trace, size_t part);  // the record of one pass
+  // Waits, and sums over all ranks.
   std::vector<RouterLoad> wait(collectives::Group& ranks) const;
 
  private:
-  struct Told {
+  struct Recorded {
     std::shared_ptr<Reading> counts, sums;
   };
   struct Router {
     size_t layer = 0;
     int64_t experts = 0, top_k = 1;
-    std::vector<Told> told;
+    std::vector<Recorded> passes;
   };
   std::vector<Router> routers_;
 };

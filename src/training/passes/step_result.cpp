@@ -186,7 +186,7 @@ void sum_over(collectives::Group& ranks, std::optional<ValueResult>& sums) {
 
 void sum_over(collectives::Group& ranks, StepResult& result) {
   if (ranks.is_alone()) return;
-  // All fields; routers are told later (PendingLoads), and two are of all ranks already.
+  // All fields; routers are summed later (PendingLoads), and two are of all ranks already.
   auto& [loss, z_loss, balance_loss, routers, sources, preference, policy, distillation, values, grad_norm,
          tokens, target_tokens, flops] = result;
   std::array sums{loss, z_loss, balance_loss, flops};

@@ -54,7 +54,7 @@ struct PolicyResult {
 struct DistillationResult {
   double divergence = 0, cross_entropy = 0, teacher_entropy = 0, agreement = 0;
   int64_t tokens = 0;
-  // Where somebody asks (Distill::watch_logits); never of a teacher of whom only some logits are known.
+  // Only if requested (Distill::watch_logits); never of a teacher of which only some logits are known.
   losses::LogitStatistics student_logits = {}, teacher_logits = {};
 
   void add(const DistillationResult& other);
@@ -108,14 +108,14 @@ class PendingStep {
 
   float scale() const { return static_cast<float>(1 / at_least_one(known_.target_tokens)); }
   void add_work(int64_t tokens, double flops);
-  // Of one micro-batch, each read when it is there. `z` and `nll` may be undefined: nobody asks.
+  // Of one micro-batch, each read when it is computed. `z` and `nll` may be undefined: not needed.
   void add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll, std::vector<DocumentSpan> documents);
   void add_preference(double loss, const PreferenceResult& sums);  // of one micro-batch, known already
   void add_policy(double loss, const PolicyResult& sums);          // the same
   void add_distillation(double loss, const DistillationResult& sums);
   void add_values(double loss, const ValueResult& sums);
   // Before the first micro-batch, by all ranks; without effect where the model has no routers. Then of each
-  // micro-batch what its routers told, and what they add to the loss, or undefined.
+  // micro-batch what its routers recorded, and what they add to the loss, or undefined.
   void watch_routers(const layers::Decoder& model);
   void add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance);
   float inverse_tokens() const { return static_cast<float>(1 / at_least_one(update_tokens_)); }
@@ -136,7 +136,7 @@ class PendingStep {
   int64_t update_tokens_ = 0;  // of this rank; of all of them, where routers are watched
   std::vector<std::shared_ptr<Reading>> losses_, z_losses_, balances_;  // one per micro-batch
   PendingLoads routers_;
-  // One per micro-batch where sources are told apart: -log p of each token, and the documents they are of.
+  // One per micro-batch where sources are reported separately: -log p of each token, and their documents.
   std::vector<std::pair<std::shared_ptr<Reading>, std::vector<DocumentSpan>>> tokens_;
   std::shared_ptr<Reading> grad_norm_;
 };

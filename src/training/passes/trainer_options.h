@@ -19,7 +19,7 @@ struct RouterOptions {
 
 struct TrainerOptions {
   double max_grad_norm = 1;        // 0: no clipping
-  int64_t micro_batch_tokens = 0;  // at most so many tokens in one pass (at least one row); 0: all at once
+  int64_t micro_batch_tokens = 0;  // most tokens of one pass (at least one row); 0: all at once
   Checkpointing checkpointing = Checkpointing::kNone;
   double z_loss = 0;  // factor of the square of log Σ exp(logits); ops/cross_entropy
   CudaGraph cuda_graph = CudaGraph::kAuto;

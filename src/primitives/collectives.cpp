@@ -1,4 +1,4 @@
-#include "primitives/between_ranks.h"
+#include "primitives/collectives.h"
 
 namespace temper::primitives {
 namespace {

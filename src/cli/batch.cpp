@@ -165,7 +165,7 @@ class Batch {
     return prompt;
   }
 
-  // The first ones; of the others only their number is told, at the end.
+  // Prints the first ones; the others are only counted, and their number is printed at the end.
   void report(int64_t row, const std::string& why) {
     if (++failed_ > kMostReported) return;
     const std::string place = source_.place(row);

@@ -86,7 +86,7 @@ void choose_adapter(const std::string& line, const Adapters& adapters, Conversat
 }
 
 constexpr const char* kChatHelp =
-    "Type a message. Ctrl-C stops an answer; /clear starts anew; /adapter NAME\n"
+    "Type a message. Ctrl-C stops an answer; /clear starts again; /adapter NAME\n"
     "chooses who answers; /help shows this; /quit or Ctrl-D leaves.";
 
 // Whether the line is a command, which is done then: a slash and one word of letters ("/etc/hosts" is none).

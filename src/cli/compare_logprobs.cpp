@@ -40,7 +40,7 @@ std::vector<int64_t> batches_of(const CompareArguments& arguments) {
   return all;
 }
 
-// A model and the adapters of the command line, which stand beside it.
+// A model and the adapters of the command line.
 struct Loaded {
   std::unique_ptr<models::Model> model;
   Adapters adapters;

@@ -19,7 +19,7 @@ namespace temper::cli {
 namespace {
 
 constexpr const char* kEvalUsage =
-    R"(Print loss and perplexity of a model on data, and of another one beside it.
+    R"(Print loss and perplexity of a model on data, and compare it with another one.
 
   temper eval --model.path MODEL --data.eval held_out.jsonl
   temper eval --model.path MODEL --data.eval held_out.jsonl --adapter FOLDER
@@ -70,7 +70,7 @@ int evaluate(const std::vector<std::string>& arguments) {
   }
   if (show_help(arguments, kEvalUsage)) return 0;
   RunArguments parsed = parse_run_arguments(arguments, {});
-  const std::string beside = parsed.take("--beside").value_or("");
+  const std::string other = parsed.take("--beside").value_or("");
   const std::vector<Adapters::Given> given = Adapters::parse(parsed.take_all("--adapter"));
   recipes::RunConfig config;
   parsed.load(config);
@@ -82,7 +82,7 @@ int evaluate(const std::vector<std::string>& arguments) {
     if (!folder.empty()) config.adapters.push_back({.name = name, .from = folder});
   }
   recipes::check_recipe(config);
-  const std::vector<recipes::Evaluation> all = recipes::evaluate_models(config, adapters, beside);
+  const std::vector<recipes::Evaluation> all = recipes::evaluate_models(config, adapters, other);
   size_t width = 5;
   for (const recipes::Evaluation& each : all) width = std::max(width, each.name.size());
   print_line("{:<{}}  {:>10}  {:>9}  {:>10}", "model", width, "tokens", "loss", "perplexity");

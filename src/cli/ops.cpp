@@ -30,7 +30,7 @@ constexpr const char* kUsage =
   --json           print JSON
   --strict-kernels  an error where a kernel is not the best for that hardware
   --suggest        print a block for model.ops_implementation on that hardware
-  --verify         run each kernel beside the composition on this machine
+  --verify         compare each kernel with the composition on this machine
   --bench          the same, timed
   --remember       the same, and keep the order of kernels for new runs
   --op NAME        with one of these three: of this op alone

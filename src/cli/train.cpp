@@ -55,7 +55,7 @@ Run read_run(const RunArguments& parsed) {
   return run;
 }
 
-// Mistakes in the configuration are told before any rank starts.
+// Mistakes in the configuration are reported before any rank starts.
 bool prepare_ranks(const Run& run, int ranks) {
   recipes::check_run(run.config);
   recipes::mesh_of(run.config, ranks);

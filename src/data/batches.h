@@ -44,7 +44,8 @@ class BatchMaker {
 
   // The state after the last batch: small, and enough to go on exactly. Documents waiting to be packed are
   // written as row numbers and read again. Errors of restore: other data, another order, a broken state.
-  // `mended`: a row stopped the run, and its file may have been written anew since, with as many rows.
+  // `mended`: a row stopped the run, and its file may have been rewritten since, with the same number of
+  // rows.
   Json state() const;
   void restore(const Json& state, bool mended = false);
   RowCounts counts() const;                                                // of all sources

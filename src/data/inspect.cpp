@@ -12,9 +12,9 @@ namespace {
 constexpr std::array<int64_t, 5> kPercents = {50, 90, 95, 99, 100};
 constexpr int64_t kRowsAtOnce = 1024;
 constexpr size_t kMentions = 10;
-constexpr size_t kReasons = 100;  // that are told apart
+constexpr size_t kReasons = 100;  // that are counted separately
 
-// Nearest rank: the smallest length that so many percent of the rows do not exceed.
+// Nearest rank: for each of kPercents, the smallest length that this share of the rows does not exceed.
 std::array<int64_t, 5> percentiles_of(std::vector<int64_t> lengths) {
   std::array<int64_t, 5> out{};
   if (lengths.empty()) return out;

@@ -101,8 +101,8 @@ std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool
     about += fmt::format(", {} of {} cut off", row.tokens_cut, row.full_length);
   if (row.bytes_dropped > 0)
     about += fmt::format("; {} bytes left out, as the tokenizer has no token for them", row.bytes_dropped);
-  for (const auto* told : {&row.lost, &row.notes})
-    if (!told->empty()) about += "; " + join(*told, "; ");
+  for (const auto* lines : {&row.lost, &row.notes})
+    if (!lines->empty()) about += "; " + join(*lines, "; ");
   if (!row.unused.empty()) about += "; nothing reads " + list_some(row.unused, ", ", 20);
   return out + shown(about) + "\n";
 }
@@ -143,7 +143,7 @@ std::string describe_unused(const Mixture& mixture) {
     for (int64_t i = 0; i < std::min(member.size(), kProbedRows); ++i) {
       try {
         count_names(counts.unused, member.encoder->unused_of(member.source->row(member.row(i))));
-      } catch (const Error&) {  // is told when the row is read
+      } catch (const Error&) {  // reported when the row is read
       }
     }
     if (!counts.unused.empty())

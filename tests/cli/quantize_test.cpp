@@ -17,7 +17,7 @@ TEST_F(Cli, QuantizeListsTheQuantizersOfARunAndWhatDecided) {
                            "   preset FP8_DEFAULT\n",
                            "layers.0.mlp.down.weight_quantizer          1      int4    blocks of 32  [128, "
                            "12]  rule 'layers.0.mlp.*'\n",
-                           "preset FP8_DEFAULT: matches ", ", of which later rules decide 4\n",
+                           "preset FP8_DEFAULT: matches ", "; later rules decide 4 of them\n",
                            "rule 'layers.0.mlp.*': matches 3 tensors with 4 quantizers\n",
                            "temper export writes FP8, W4A16_AWQ\n"})
     EXPECT_NE(outcome.out.find(line), std::string::npos) << line << "\n" << outcome.out;

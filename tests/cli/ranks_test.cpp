@@ -150,7 +150,7 @@ TEST_F(Ranks, RefuseMeshesThatDoNotFit) {
   // Three heads cannot be divided, and what needs more memory than a rank may use is not proposed.
   EXPECT_EQ(error("--ranks 4 --parallel.tensor 3").find("tensor: "), std::string::npos);
   expect_has(error("--ranks 4 --parallel.tensor 3 --memory_limit_mib 1"),
-             "no mesh of so many ranks fits the model and the memory");
+             "no mesh of this number of ranks fits the model and the memory");
   expect_has(error("--ranks 2 --parallel.expert 2"), "[parallel.expert] is 2, but the model has no experts");
   expect_has(error("--ranks 2 --parallel.tensor auto --parallel.shard auto"),
              "several of shard, tensor and expert");

@@ -8,7 +8,7 @@
 
 namespace temper::cli {
 
-// The adapters of a command line, each FOLDER or NAME=FOLDER, beside one model.
+// The adapters of a command line, each FOLDER or NAME=FOLDER, of one model.
 class Adapters {
  public:
   static constexpr const char* kNone = "none";  // the name of the model alone

@@ -5,8 +5,8 @@
 
 namespace temper::cli {
 
-// The model with the kernels of --batch-invariant: a token's result does not depend on what is computed
-// beside it. An Error where there are none: on other devices and processors, and in other dtypes.
+// The model with the kernels of --batch-invariant: a token's result does not depend on the rest of the batch.
+// An Error where there are none: on other devices and processors, and in other dtypes.
 std::unique_ptr<models::Model> load_batch_invariant(const std::string& folder,
                                                     const SamplingArguments& arguments,
                                                     const quantizers::QuantizeOptions& quantize = {});

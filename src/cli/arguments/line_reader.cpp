@@ -28,7 +28,7 @@ namespace {
 
 const std::vector<std::string> kLibraries{"libedit.so.2", "libedit.so.0"};
 
-// libedit reads characters as the locale says, and nobody chooses one for a C++ program.
+// libedit reads characters as the locale says, and a C++ program starts without the user's locale.
 void read_utf8() {
   std::setlocale(LC_CTYPE, "");
   if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");

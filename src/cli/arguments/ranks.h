@@ -10,7 +10,7 @@ namespace temper::cli {
 // Several ranks of a command that says what to do in a run's configuration.
 struct RankedCommand {
   std::string name;  // "train"
-  // Before so many ranks of this machine are started; false: nothing is left for them to do.
+  // Called before `ranks` ranks of this machine are started; false: nothing is left for them to do.
   std::function<bool(int ranks)> prepare = {};
   std::function<void(collectives::Group&)> run = {};  // by each of them; log lines are those of rank 0
   std::function<std::string()> saved = {};  // what is saved, where ranks were lost; empty: nothing is

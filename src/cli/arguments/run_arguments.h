@@ -9,7 +9,7 @@
 namespace temper::cli {
 
 inline constexpr const char* kStrictKernels = "--strict-kernels";
-inline constexpr const char* kStrictKernelsKey = "--model.strict_kernels=true";  // what it stands for
+inline constexpr const char* kStrictKernelsKey = "--model.strict_kernels=true";  // its long form
 
 // Whether it is what a run wrote; a model's folder may have a config.yaml of other programs.
 bool is_run_folder(const std::string& path);
@@ -24,13 +24,12 @@ struct RunArguments {
   // Takes the command's own "--name VALUE" or "--name=VALUE" out of `flags`; nothing where it is not there.
   std::optional<std::string> take(const std::string& name);
   std::vector<std::string> take_all(const std::string& name);  // that may be given several times
-  // Fills the configuration from the file, the flags and the model; a run's folder stands for its
-  // config.yaml. A data file or another folder in the file's place is an Error that names the key for it.
-  // Returns its keys.
+  // Fills the configuration from the file, the flags and the model; a run's folder means its config.yaml. A
+  // data file or another folder in the file's place is an Error that names the key for it. Returns its keys.
   config::Schema load(recipes::RunConfig& config) const;
 };
-// `own_flags` have no value; neither has --strict-kernels, which stands for its key where it is not among
-// them. A flag of these given twice, or mistyped, is an error.
+// `own_flags` have no value; neither has --strict-kernels, which sets its key if it is not among them. A flag
+// of these given twice, or mistyped, is an error.
 RunArguments parse_run_arguments(const std::vector<std::string>& arguments,
                                  const std::vector<std::string>& own_flags);
 

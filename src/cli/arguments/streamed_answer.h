@@ -14,10 +14,10 @@ struct StreamedAnswer {
 };
 
 // Prints an answer (base/console.h) as it arrives, and a line end behind it. `stop_strings` end it, as does
-// `goes_on` (where there is one) by returning false.
+// `keep_going` (where there is one) by returning false.
 StreamedAnswer stream_answer(rollout::Generator& generator, const tokenizers::Tokenizer& tokenizer,
                              const std::vector<int32_t>& prompt, rollout::GenerateOptions options,
                              const std::vector<std::string>& stop_strings,
-                             const std::function<bool()>& goes_on = {});
+                             const std::function<bool()>& keep_going = {});
 
 }  // namespace temper::cli

@@ -13,7 +13,7 @@ namespace temper::data {
 
 using tokenizers::ByteSpan;
 
-// Bytes of a rendered conversation that came from a field of a message, but for its role.
+// Bytes of a rendered conversation that came from a field of a message, except its role.
 struct Written {
   ByteSpan bytes;
   templates::Source source = {};
@@ -52,18 +52,18 @@ struct ChatText {
 // Whether a text holds a token that can end a turn.
 using EndCheck = std::function<bool(std::string_view text)>;
 
-// What is learnt from one conversation: at least one text, in the order of their turns. Every assistant turn
-// from `first_turn` on is a span of one of them. That is `whole`, the text of the whole conversation, unless
-// the template writes a turn otherwise once more turns follow (without its thinking, or with another end):
-// such a turn is learnt from the text of the conversation up to it, as it is written there. Templates that
-// wrote {% generation %} blocks say themselves where turns are. For others a span begins where the generation
-// prompt for it ends and ends with the end-of-turn text behind its content; where that cannot be established
-// beyond doubt, an Error names the turn and what to do.
+// The texts that one conversation is trained on: at least one, in the order of their turns. Every assistant
+// turn from `first_turn` on is a span of one of them. That is `whole`, the text of the whole conversation,
+// unless the template writes a turn otherwise once more turns follow (without its thinking, or with another
+// end): such a turn is trained on the text of the conversation up to it, as it is written there. Templates
+// that wrote {% generation %} blocks say themselves where turns are. For others a span begins where the
+// generation prompt for it ends and ends with the end-of-turn text behind its content; where that cannot be
+// established beyond doubt, an Error names the turn and what to do.
 std::vector<ChatText> render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
                                   const ChatRenderer& render, const EndCheck& has_end, RenderedChat whole);
 
-// The text of a conversation of which every token is learnt, or none: then as a prompt that asks for an
-// answer.
+// The text of a conversation that is trained on all its tokens, or (`as_prompt`) that is a prompt for an
+// answer and is not trained on.
 RenderedChat render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
                           const ChatRenderer& render);
 

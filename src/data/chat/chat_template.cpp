@@ -46,7 +46,7 @@ bool looked_at_calls(const Json::Array& messages, const RenderedChat& chat) {
   return false;
 }
 
-// What templates may expect beside calls that come with no text.
+// The content that templates may expect in messages with calls and no text.
 enum class NoContent { kAbsent, kEmpty, kNull };
 
 Json::Array with_no_content(Json::Array messages, NoContent form) {

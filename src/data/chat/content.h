@@ -7,7 +7,7 @@
 
 namespace temper::data {
 
-// What is learnt from, whatever format the row has: a conversation, or a plain text.
+// What a row is trained on, whatever its format: a conversation, or a plain text.
 struct Content {
   bool chat = false;
   Json::Array messages;

@@ -44,7 +44,7 @@ TEST(Formats, AreToldByTheFields) {
   for (const auto& [row, format] : cases) EXPECT_EQ(format_of(Json::parse(row, "row")), format) << row;
 }
 
-// Conversations and prompts speak of a picture; beside text alone it is metadata.
+// In conversations and prompts a picture is refused; in rows of plain text it is metadata.
 TEST(Formats, MediaAreRefusedWhereTextSpeaksOfThem) {
   const std::string media = R"("image": "https://x.org/a.jpg")";
   RowOptions options = any();

@@ -5,7 +5,7 @@ namespace temper::data {
 
 // Answers that say nothing: no text but white space, no call and no reasoning.
 struct EmptyAnswers {
-  int64_t turns = 0;     // of the assistant, that would be learnt
+  int64_t turns = 0;     // of the assistant, that would be trained on
   bool nothing = false;  // there is no other answer in the row
 };
 

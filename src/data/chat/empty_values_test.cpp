@@ -23,7 +23,8 @@ EncodedRow encode_in_template(std::string_view source, std::string_view row, Goa
 
 std::string written_text(const Example& example) { return qwen().decode(example.ids, false); }
 
-// Of a report about the text None that was learnt; and one that writes all that a message has.
+// The template of a report about the text None that was trained on; and one that writes all fields of a
+// message.
 constexpr std::string_view kWritesCalls =
     "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{{- m.content }}{%- if m.tool_calls %}"
     "{%- for t in m.tool_calls %}{{- '<call>' + t.function.name + ' ' + (t.function.arguments | tojson) + "

@@ -18,7 +18,7 @@ enum class RowFormat {
   kPromptCompletion,  // prompt, completion: texts or messages
   kText,              // text
   kPreference,        // chosen, rejected; prompt, or else it is what both begin with
-  kPromptOnly,        // prompt; all other fields are kept beside it
+  kPromptOnly,        // prompt; all other fields are kept, too
   kClassification,    // text, label
   kTokens,            // input_ids; labels, attention_mask and position_ids if there are any
 };
@@ -42,7 +42,8 @@ Json rename_columns(const Json& row, const Columns& columns);  // row is an obje
 // Error that lists the row's fields.
 RowFormat format_of(const Json& row);
 
-// A non-empty list of objects with a role and a content (a string; it may be missing beside tool_calls).
+// A non-empty list of objects with a role and a content (a string; it may be missing if there are
+// tool_calls).
 const Json::Array& check_messages(const Json& messages, const std::string& field);
 
 // An Error for fields that hold pictures, films or sounds, which no model here reads.

@@ -169,8 +169,8 @@ class Finder {
   Losses losses_;
 };
 
-// What is missing of an answer in the text that it is learnt from alone: the one that ends with it. Thinking
-// stands there behind the generation prompt where that begins it.
+// What is missing of an answer in the text that only this answer is trained on: the one that ends with it.
+// There thinking follows the generation prompt if that begins it.
 Finder::Missing missing_alone(const Json::Array& messages, size_t turn, const Json& extra,
                               const ChatRenderer& render, Finder::Missing missing) {
   try {

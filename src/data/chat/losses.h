@@ -18,8 +18,8 @@ struct Losses {
 // What is made of a conversation.
 enum class Rendering {
   kPrompt,  // a text that asks for an answer
-  kWhole,   // one text, all of which is learnt
-  kTurns,   // texts of which answers are learnt, some from a text of the conversation up to them
+  kWhole,   // one text, trained on all its tokens
+  kTurns,   // texts with answers that are trained on, some from a text of the conversation up to them
 };
 
 // `whole` is the text of all messages. What the template wrote is counted by its trace, and where that does
@@ -37,10 +37,10 @@ void add_once(std::vector<std::string>& names, const std::string& name);
 constexpr size_t kNamesKept = 1024;   // of one row
 constexpr size_t kNamesCounted = 64;  // names and losses may be made of data
 
-// Counts one more of each name, of so many names.
+// Adds 1 to the count of each name; at most kNamesCounted names are counted.
 void count_names(std::map<std::string, int64_t>& counts, const std::vector<std::string>& names);
 
-using PlaceOf = std::function<std::string()>;  // "file:LINE"; asked only where something is told
+using PlaceOf = std::function<std::string()>;  // "file:LINE"; called only to report something
 
 // Warns once of each loss, with the row that has it; further rows with it are for the caller to count.
 void tell_losses(const PlaceOf& place, const std::vector<std::string>& lost);

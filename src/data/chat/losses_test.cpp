@@ -66,7 +66,7 @@ TEST(Losses, EveryPartOfAMessageThatIsNotWrittenIsNamed) {
     EXPECT_EQ(encode_in(kWritesSparingly, row).lost, expected) << row;
 }
 
-// A template that writes no thinking of earlier turns: these are learnt from texts of their own, if at all.
+// A template that writes no thinking of earlier turns: these are trained on texts of their own, if at all.
 TEST(Losses, ThinkingThatIsLearntAloneIsNotLost) {
   constexpr std::string_view kThinksLast =
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content and loop.last %}<think>"
@@ -166,11 +166,11 @@ TEST(Losses, RolesOfDataAreOneLoss) {
     read.place = [i] { return fmt::format("roles:{}", i); };
     counts.add(read, OnBadRow::kStop);
   }
-  const std::string told = testing::internal::GetCapturedStderr();
+  const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(counts.lost,
             (std::map<std::string, int64_t>{{"the chat template leaves out content of an uncommon role", 300},
                                             {"a message has a role that is not in the chat template", 300}}));
-  EXPECT_LE(std::count(told.begin(), told.end(), '\n'), 2) << told;
+  EXPECT_LE(std::count(warnings.begin(), warnings.end(), '\n'), 2) << warnings;
 }
 
 TEST(Losses, AsManyLossesAreCountedAsCanBeRead) {
@@ -182,9 +182,9 @@ TEST(Losses, AsManyLossesAreCountedAsCanBeRead) {
     read.place = [] { return "rows"; };
     counts.add(read, OnBadRow::kStop);
   }
-  const std::string told = testing::internal::GetCapturedStderr();
+  const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(counts.lost.size(), kNamesCounted);
-  EXPECT_LE(std::count(told.begin(), told.end(), '\n'), std::ssize(counts.lost)) << told;
+  EXPECT_LE(std::count(warnings.begin(), warnings.end(), '\n'), std::ssize(counts.lost)) << warnings;
 }
 
 // Continued pretraining on a model that has a template loses nothing; one line says how it is trained.
@@ -199,12 +199,12 @@ TEST(Losses, TextsAreToldOfOnceAndNotCounted) {
     read.place = [&] { return fmt::format("texts:{}", ++asked); };
     counts.add(read, OnBadRow::kStop);
   }
-  const std::string told = testing::internal::GetCapturedStderr();
+  const std::string printed = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(counts.lost.empty());
   EXPECT_EQ(encoder.encode(Json::parse(R"({"text": "News."})", "row")).notes,
             LossLines{"the row is plain text, so it is not put into the model's chat template"});
   EXPECT_LE(asked, 1) << "finding the line of a row reads much of its file";
-  EXPECT_EQ(told.find("warning"), std::string::npos) << told;
+  EXPECT_EQ(printed.find("warning"), std::string::npos) << printed;
 }
 
 // Losses are found in the texts that are made anyway.

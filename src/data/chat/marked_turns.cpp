@@ -29,7 +29,8 @@ bool wrote_all(const Json& message, size_t index, const RenderedChat& chat) {
 
 }  // namespace
 
-// Where there are as many blocks as turns, each is one turn's. Else they can be learnt from a message on.
+// If there are as many blocks as turns, each is one turn's. Otherwise all blocks behind the message before
+// `first_turn` are trained on, as long as no turn has a weight of 0.
 std::vector<ChatText> MarkedTurns::texts_from(size_t first_turn, const RenderedChat& whole) const {
   std::vector<size_t> turns;
   for (size_t turn = 0; turn < messages_.size(); ++turn)
@@ -55,7 +56,8 @@ std::vector<ChatText> MarkedTurns::texts_from(size_t first_turn, const RenderedC
   return texts;
 }
 
-// The text that a turn is learnt from on its own, where words of it are missing in the whole conversation's.
+// The text up to a turn that this turn is trained on if words of it are missing in the whole conversation's
+// text.
 std::optional<ChatText> MarkedTurns::text_up_to(size_t turn, size_t number, const RenderedChat& whole) const {
   if (turn + 1 == messages_.size() || wrote_all(messages_[turn], turn, whole)) return std::nullopt;
   RenderedChat until = render_(first_messages(messages_, turn + 1), false, extra_);

@@ -12,7 +12,7 @@ class MarkedTurns {
   MarkedTurns(const Json::Array& messages, const Json& extra, const ChatRenderer& render)
       : messages_(messages), extra_(extra), render_(render) {}
 
-  // The texts that the turns from `first_turn` on are learnt from; `whole` is the text of all messages.
+  // The texts that the turns from `first_turn` on are trained on; `whole` is the text of all messages.
   std::vector<ChatText> texts_from(size_t first_turn, const RenderedChat& whole) const;
 
  private:

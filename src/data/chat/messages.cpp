@@ -75,7 +75,7 @@ const Json::Array& check_list(const Json& list, const std::string& field) {
   return list.as_array();
 }
 
-// Whether a turn is learnt may be said in either way.
+// `weight` or `train` may say whether a turn is trained on.
 void read_weight(const Json& turn, Json& message, const std::string& place) {
   const Json *weight = field_of(turn, "weight"), *train = field_of(turn, "train");
   if (train && !train->is_bool()) fail("{}.train is {}, expected true or false", place, train->dump());
@@ -105,7 +105,7 @@ void alias_reasoning(Json& message, const std::string& place) {
   message.set("reasoning_content", reasoning);
 }
 
-// What is null is absent, and so is each field of a message without a value but for its text.
+// Removes fields that are null, and fields without a value, except the role and the content.
 void remove_empty(Json& message) {
   remove_nulls(message);
   std::erase_if(message.as_object(), [](const auto& field) {
@@ -113,7 +113,7 @@ void remove_empty(Json& message) {
   });
 }
 
-// No text beside calls may be said in three ways.
+// A message with calls and no text may have no content, null or an empty text.
 void remove_empty_content(Json& message) {
   if (!message.find("tool_calls")) return;
   std::erase_if(message.as_object(),

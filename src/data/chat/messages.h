@@ -10,12 +10,12 @@ namespace temper::data {
 // messages: [{role, content, …}]. Content given as a list of text parts becomes one text. Reasoning that is
 // called reasoning or thinking is given as reasoning_content, too, and as thinking, which some templates read
 // (transformers does the same). `train: false` becomes a weight of 0,
-// and function_call, an older form, is given as tool_calls, too. What is null, or but for content empty, is
-// as if it were absent; beside calls empty content is, too.
+// and function_call, an older form, is given as tool_calls, too. Fields that are null or empty are removed;
+// an empty content is removed only if there are calls.
 Json::Array read_messages(const Json& list, const std::string& field);
 
 bool is_assistant(const Json& message);
-// A message may say with a weight of 0 that it is not learnt; all but 0 and 1 is an Error. `place` is the
+// A message with a weight of 0 is not trained on; a weight other than 0 and 1 is an Error. `place` is the
 // message's.
 bool is_trained(const Json& message, const std::string& place);
 bool is_trained(const Json& message, size_t turn);  // at messages[turn]

@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 9> kOfOthers = {
 constexpr std::array<std::string_view, 2> kTurns = {"messages", "conversations"};
 constexpr std::array<std::string_view, 4> kTextsOrTurns = {"prompt", "completion", "chosen", "rejected"};
 
-// What tables of texts, such as CSV, can hold as JSON text only; a cell without text stands for nothing.
+// Fields that tables of texts, such as CSV, can hold as JSON text only; a cell without text means no value.
 constexpr std::array<std::string_view, 8> kStructures = {
     "history",   "tools",  "documents",      "chat_template_kwargs",
     "input_ids", "labels", "attention_mask", "position_ids"};

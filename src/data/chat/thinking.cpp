@@ -43,8 +43,8 @@ std::string_view opening_of(std::string_view written) {
 }
 
 void tell_once() {
-  static std::once_flag told;
-  std::call_once(told, [] {
+  static std::once_flag logged;
+  std::call_once(logged, [] {
     log_info(
         "the chat template leaves the thinking out of answers; answers with thinking are trained after its "
         "generation prompt, each as a separate text");

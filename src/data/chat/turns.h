@@ -19,7 +19,7 @@ class TurnFinder {
              const EndCheck& has_end)
       : messages_(messages), extra_(extra), render_(render), has_end_(has_end) {}
 
-  // The texts that the turns (indices of assistant messages, ascending) are learnt from; `whole` is the text
+  // The texts that the turns (indices of assistant messages, ascending) are trained on; `whole` is the text
   // of all messages. Errors name the turn.
   std::vector<ChatText> texts_of(const std::vector<size_t>& turns, const RenderedChat& whole) const;
 

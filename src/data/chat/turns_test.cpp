@@ -24,7 +24,7 @@ RowEncoder encoder_of(std::string_view source, LossOn loss = LossOn::kAllTurns) 
                     options);
 }
 
-// What is learnt of a row, text by text, or the error.
+// What a row is trained on, text by text, or the error.
 TextRuns trained_runs(std::string_view source, std::string_view row, LossOn loss = LossOn::kAllTurns) {
   TextRuns runs;
   const std::string error = message_of([&] {
@@ -57,7 +57,7 @@ TEST(Turns, ATurnThatNothingAsksForBeginsWithItsWords) {
   const std::string rest = R"({"role": "user", "content": "q"}, {"role": "assistant", "content": "b"}]})";
   EXPECT_EQ(trained_runs(source, R"({"messages": [{"role": "assistant", "content": "a"}, )" + rest),
             (TextRuns{{"a<|im_end|>", "assistant:\nb<|im_end|>"}}));
-  // It has another end where others follow: there it is learnt alone.
+  // It has another end where others follow: then it is trained on a text of its own.
   EXPECT_EQ(
       trained_runs(source, R"({"messages": [{"role": "assistant", "content": "a", "name": "n"}, )" + rest),
       (TextRuns{{"a<|im_end|>"}, {"assistant:\nb<|im_end|>"}}));
@@ -97,7 +97,7 @@ TEST(Turns, ThatOverlapAreLearntApart) {
             (TextRuns{{"a<|im_end|>"}, {"<|im_end|>assistant: b<|im_end|>"}}));
 }
 
-// The token that follows a turn without an end is looked for in the text of a conversation that goes on.
+// The token that follows a turn without an end is looked for in the text of a longer conversation.
 TEST(Turns, WithoutAnEndMayHaveNoneInALongerText) {
   const std::string dropped = each_message("{{- m.content if loop.last or m.role == 'user' -}}"),
                     silent = each_message("{{- m.content if m.role == 'assistant' -}}"),
@@ -118,7 +118,7 @@ TEST(Turns, AConversationWithoutAnAnswerHasNoTarget) {
   EXPECT_EQ(encoder_of(source).encode(row).status, RowStatus::kNoTargets);
 }
 
-// Every token is learnt, whether or not the text begins with what asks for the answer.
+// Every token is trained on, whether or not the text begins with the generation prompt.
 TEST(Turns, WithLossAllTheTextIsOneRun) {
   const std::string source = each_message("{{- m.content + '<|im_end|>\n' -}}", "",
                                           "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>'"

@@ -9,8 +9,8 @@ namespace {
 
 using tokenizers::Encoding;
 
-// Whether the tokens of a text from `begin` to `place`, of which `first` is the first one, are those of this
-// part alone.
+// Whether the tokens of a text from `begin` to `place` (the first of them is `first`) are those of this part
+// alone.
 bool are_alone(std::string_view text, size_t begin, size_t place, const Encoding& tokens, size_t first,
                const Tokenizer& tokenizer) {
   const Encoding alone = tokenizer.encode_with_offsets(text.substr(begin, place - begin));
@@ -45,8 +45,8 @@ bool is_border(std::string_view text, const Encoding& tokens, size_t place, cons
   return are_alone(text, 0, place, tokens, begin, tokenizer);
 }
 
-// The tokens from `begin` to `end` begin inside the span, but for white space behind a special token at its
-// end. `last`: the last of them.
+// The tokens from `begin` to `end` begin inside the span; white space behind a special token at its end is
+// left out. `last`: the last of them.
 struct Inside {
   size_t begin, end;
   std::optional<int32_t> last;
@@ -105,7 +105,7 @@ Example masked(Encoding tokens, const std::vector<TurnSpan>& turns, const Tokeni
   return example;
 }
 
-Example learnt(Encoding tokens) {
+Example trained_in_full(Encoding tokens) {
   const size_t size = tokens.ids.size();
   return {std::move(tokens.ids), std::vector<uint8_t>(size, 1), {}, static_cast<int64_t>(tokens.num_dropped)};
 }
@@ -140,14 +140,14 @@ Example tokenize_all(std::string_view text, const std::vector<size_t>& answers, 
   std::vector<size_t> cuts;
   for (const size_t answer : answers)
     if (!is_border(text, whole, answer, tokenizer)) cuts.push_back(answer);
-  return learnt(cuts.empty() ? std::move(whole) : tokenizer.encode_parts(text, cuts));
+  return trained_in_full(cuts.empty() ? std::move(whole) : tokenizer.encode_parts(text, cuts));
 }
 
 Example tokenize_answer(std::string_view text, size_t answer, bool all, const Tokenizer& tokenizer) {
   Encoding tokens = tokenizer.encode_with_offsets(text, true);
   if (answer > 0 && !is_border(text, tokens, answer, tokenizer))
     tokens = tokenizer.encode_parts(text, std::array{answer}, true);
-  if (all || answer == 0) return learnt(std::move(tokens));
+  if (all || answer == 0) return trained_in_full(std::move(tokens));
   return masked(std::move(tokens), {{{answer, text.size()}}}, tokenizer);
 }
 

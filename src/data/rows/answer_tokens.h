@@ -10,8 +10,8 @@ namespace temper::data {
 // A text with its assistant turns as targets: a token is one when it begins inside a turn. White space behind
 // an end-of-turn token that is special is not a target, though the turn holds it. The last example is of the
 // whole text. A turn where the text must be cut (at its beginning, or at its end, where a target would hold
-// what another writes) is learnt from an example that ends with it, for in the prompts of later turns it is
-// not cut; the last turn needs none of its own.
+// what another writes) is trained on an example that ends with it, since in the prompts of later turns it is
+// not cut; the last turn needs no example of its own.
 std::vector<Example> tokenize_turns(const ChatText& text, const Tokenizer& tokenizer);
 
 // A text of which every token is a target, with places where answers begin, ascending.

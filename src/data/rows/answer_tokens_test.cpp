@@ -108,9 +108,9 @@ TEST(AnswerTokens, AnswersStandBehindThePromptsOfGeneration) {
           });
       EXPECT_TRUE(found) << row.dump() << " " << text.dump();
     }
-    int64_t learnt = 0;
-    for (const Example& example : encoded.examples) learnt += example.num_targets();
-    EXPECT_EQ(learnt, targets) << row.dump();
+    int64_t found = 0;
+    for (const Example& example : encoded.examples) found += example.num_targets();
+    EXPECT_EQ(found, targets) << row.dump();
     const Json::Array& texts = one.at("texts").as_array();
     EXPECT_EQ(encoder.question_of(row).prompt,
               ids_of((row.find("chosen") ? texts.front() : texts.back()).at("prompt")));

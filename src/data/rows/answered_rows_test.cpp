@@ -16,7 +16,7 @@ EncodedRow encoded(const std::string& row) {
   return RowEncoder(qwen(), chatml(), {}).encode(Json::parse(row, "row"));
 }
 
-// What is learnt from the line, and from a row that has this answer itself.
+// Training on the line is the same as on a row that has this answer itself.
 void expect_same(const std::string& input, const std::string& row) {
   const EncodedRow found = encoded(line_of(input)), wanted = encoded(row);
   ASSERT_EQ(found.examples.size(), 1u);
@@ -46,7 +46,7 @@ TEST(AnsweredRows, AreTheirRowsWithTheAnswer) {
               R"({"instruction": "2 + 2?", "output": "It is 4."})");
 }
 
-// What batch leaves out of a row is not learnt, whoever it calls its speaker.
+// What `temper batch` leaves out of a row is not trained on, whatever the name of its role.
 TEST(AnsweredRows, AnEarlierAnswerOfAnyNameGivesWay) {
   const std::string user = R"({"role": "user", "content": "2 + 2?"})",
                     right = R"({"role": "assistant", "content": "It is 4."})";

@@ -7,8 +7,8 @@
 namespace temper::data {
 namespace {
 
-// Tokens that a pair has in common before anything is predicted, but for the last of them, whose prediction
-// is each answer's own.
+// Tokens that a pair has in common before the first target, except the last of them, whose prediction is each
+// answer's own.
 int64_t shared_tokens(const Example& chosen, const Example& rejected) {
   const auto same =
       std::mismatch(chosen.ids.begin(), chosen.ids.end(), rejected.ids.begin(), rejected.ids.end()).first -

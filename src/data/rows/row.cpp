@@ -29,7 +29,7 @@ void check_goal(RowFormat format, const RowOptions& options) {
   if (options.goal != Goal::kLanguageModel) return check_judged(format, options.goal);
   if (format == RowFormat::kPreference && !options.learn_chosen)
     fail(
-        "the row is a preference (chosen, rejected), of which recipe sft can learn the chosen answer only; "
+        "the row is a preference (chosen, rejected); recipe sft can train on the chosen answer only; "
         "set data.train[].learn_chosen: true for that, or recipe: preference");
   if (format == RowFormat::kPromptOnly)
     fail("the row has a prompt and no answer to learn; expected the field completion");
@@ -121,7 +121,7 @@ void RowEncoder::drop_empty_answers(EncodedRow& out, Content& content) const {
   if (options_.on_empty_answer == OnEmptyAnswer::kLearn || out.format == RowFormat::kPromptOnly) return;
   const EmptyAnswers empty = find_empty_answers(content);
   if (empty.nothing) out.status = RowStatus::kEmptyAnswer;
-  if (options_.loss == LossOn::kAll) return;  // all other turns are learnt as well
+  if (options_.loss == LossOn::kAll) return;  // all other turns are trained on as well
   out.empty_turns = empty.turns;
   if (empty.turns > 0) leave_out_empty_answers(content);
 }

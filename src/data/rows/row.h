@@ -25,14 +25,14 @@ enum class LossOn {
 // Rows with more than max_length tokens.
 enum class Overflow {
   kTruncate,  // keep the beginning
-  kSplit,     // cut into examples of max_length, each learnt on its own
+  kSplit,     // cut into examples of max_length, each trained on separately
   kDrop,
   kError
 };
 
 // Answers without text, calls and reasoning, of rows that are no preferences.
 enum class OnEmptyAnswer {
-  kDrop,  // the turn is not learnt; a row without another answer is left out; both are counted
+  kDrop,  // the turn is not trained on; a row without another answer is left out; both are counted
   kLearn
 };
 
@@ -56,7 +56,7 @@ struct RowOptions {
   Columns columns = {};
   Labels labels = {};
   Goal goal = Goal::kLanguageModel;
-  bool learn_chosen = false;  // a preference is learnt from as its chosen answer
+  bool learn_chosen = false;  // a preference is trained on as its chosen answer
   bool drop_answer = false;   // prompt_of leaves out an answer of the assistant that stands at the end
   // Whether the chat template reads a variable or a field of messages; empty: not known. Only for reports.
   std::function<bool(std::string_view name)> template_reads = {};
@@ -98,7 +98,7 @@ struct EncodedRow {
   std::vector<std::string> unused = {};  // fields that nothing reads (unused_fields.h)
   std::vector<std::string> lost = {};    // what the row says and its text does not (losses.h)
   std::vector<std::string> notes = {};   // what is said of such rows once, and is no loss
-  int64_t empty_turns = 0;               // answers that are not learnt because they say nothing
+  int64_t empty_turns = 0;               // answers that are not trained on because they are empty
   int64_t bytes_dropped = 0;             // of its texts, as the tokenizer has no token for them
 
   int64_t num_tokens() const;  // of the examples

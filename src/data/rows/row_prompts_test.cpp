@@ -110,7 +110,7 @@ TEST(RowOptions, AreChecked) {
             "[data] max_length is -1, expected at least 0");
 }
 
-// The last turn that may be learnt is the last one; where there is none nothing is learnt.
+// The last turn is the last one that may be trained on; if there is none, nothing is trained on.
 TEST(RowOptions, OfTheLastTurnTakesTheLastThatIsLearnt) {
   RowOptions options;
   options.loss = LossOn::kLastTurn;

@@ -119,7 +119,8 @@ std::vector<Runs> runs_of(std::string_view row, const ChatRenderer& render,
   return runs;
 }
 
-// The template drops it once the next user asks: each turn is learnt as it is written when it is the last.
+// The template drops thinking once the next user message follows: each turn is trained as it is written when
+// it is the last.
 TEST(Row, TurnsWhoseThinkingIsDroppedLaterAreLearntOnTheirOwn) {
   const std::string row = R"({"messages": [{"role": "user", "content": "Hi"},
     {"role": "assistant", "content": "<think>\nA greeting.\n</think>\n\nHello!"},

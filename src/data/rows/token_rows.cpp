@@ -54,7 +54,7 @@ std::pair<size_t, size_t> attended(const std::vector<int32_t>& mask, size_t coun
   return {static_cast<size_t>(first - mask.begin()), static_cast<size_t>(end - mask.begin())};
 }
 
-// A row is one document: positions that begin anew in it would be those of several.
+// A row is one document: positions that restart in it would be those of several.
 void check_positions(const std::vector<int32_t>& positions, size_t begin, size_t end) {
   for (size_t i = begin; i < end && !positions.empty(); ++i)
     if (positions[i] != static_cast<int32_t>(i - begin))

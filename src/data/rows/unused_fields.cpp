@@ -19,7 +19,7 @@ bool contains(const Names& names, std::string_view name) {
 Names read_fields(const Json& row, RowFormat format, const RowOptions& options) {
   switch (format) {
     case RowFormat::kAuto:
-    case RowFormat::kPromptOnly:  // all others are kept beside it
+    case RowFormat::kPromptOnly:  // all other fields are kept
       break;
     case RowFormat::kMessages:
     case RowFormat::kShareGpt:

@@ -80,7 +80,7 @@ bool RowOrder::epoch_is_over() const {
   return options_.mixing == Mixing::kFirstExhausted ? exhausted > 0 : exhausted == lanes_.size();
 }
 
-// A source that was not read to its end is shuffled anew all the same.
+// A source that was not read to its end is shuffled again, too.
 void RowOrder::start_epoch() {
   ++place_.epoch;
   place_.in_epoch = 0;

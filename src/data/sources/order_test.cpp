@@ -68,7 +68,7 @@ TEST(Order, FirstExhaustedEndsWithTheFirstSourceThatDoes) {
     for (const int64_t row : rows)
       if (row >= 10) seen.push_back(row);
   }
-  // The large source is drawn anew in each epoch, so that all of it is seen in time.
+  // The large source is sampled again in each epoch, so that all of it is seen in time.
   std::sort(seen.begin(), seen.end());
   EXPECT_GT(std::unique(seen.begin(), seen.end()) - seen.begin(), 70);
 }

@@ -18,7 +18,7 @@ enum class OnBadRow {
 struct ReadRow {
   EncodedRow row;
   std::string error;
-  PlaceOf place = {};  // of rows of which something is told; the source must be there still
+  PlaceOf place = {};  // of rows with something to report; the source must still exist
   bool kept() const { return error.empty() && row.status == RowStatus::kKept; }
 };
 
@@ -30,7 +30,7 @@ struct RowCounts {
   int64_t trained = 0;  // rows that batches had, each time; others wait to be packed
   int64_t rows = 0, kept = 0, truncated = 0, split = 0, too_long = 0, no_targets = 0, empty = 0, bad = 0;
   int64_t tokens = 0, target_tokens = 0;      // of kept rows
-  int64_t empty_turns = 0;                    // of kept rows, answers that say nothing and are not learnt
+  int64_t empty_turns = 0;                    // of kept rows, empty answers that are not trained on
   int64_t tokens_cut = 0;                     // of kept rows, lost by truncation or for want of a target
   int64_t incomplete = 0, bytes_dropped = 0;  // kept rows with bytes that the tokenizer has no token for
   std::map<std::string, int64_t> unused;      // rows with a field that nothing reads, by its name
@@ -41,8 +41,8 @@ struct RowCounts {
   void add(const ReadRow& read, OnBadRow on_bad_row);
   RowCounts& operator+=(const RowCounts& other);
   std::string describe() const;  // "kept 98 of 100 rows (2 truncated); dropped 1 too long, 1 bad"
-  // Behind training on data of so many rows: "trained 196 rows, of 100 in the data; of 202 that were read: 4
-  // truncated, dropped 1 too long".
+  // After training on data with `available` rows: "trained 196 rows, of 100 in the data; of 202 that were
+  // read: 4 truncated, dropped 1 too long".
   std::string describe_training(int64_t available) const;
   std::string describe_unused() const;  // "id (100), messages[].name (3)", or nothing
   std::string describe_lost() const;    // "the chat template leaves out tools (3 rows)", or nothing

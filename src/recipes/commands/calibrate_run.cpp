@@ -46,7 +46,7 @@ struct Sources {
   }
 };
 
-// Mistakes are told before weights are read and a folder is made.
+// Mistakes are reported before weights are read and a folder is made.
 void check_plan(const RunSetup& setup, const Sources& sources) {
   checkpoints::check_not_quantized(setup.config.model.path);
   const quantizers::QuantizerPlan plan = quantizers::plan_quantizers(

@@ -48,7 +48,7 @@ class RowMaker {
       row.targets.push_back(i + 1 < length && random(3) > 0 ? random(vocabulary_) : data::kIgnore);
     }
   }
-  // A prompt of so many tokens and the answers to it: two, or one that is judged.
+  // A prompt of `prompt` tokens and the answers to it: two, or one that is judged.
   void add_answers(data::PackedRow& row, int64_t prompt, data::Goal goal) {
     for (int64_t i = 0; i < prompt; ++i) {
       row.ids.push_back(random(vocabulary_));

@@ -139,9 +139,9 @@ Worst compare(const training::StepResult& found, const training::StepResult& exp
   return worst;
 }
 
-// Trains on these ranks, beside what one rank gave.
-Worst train_beside(const Json& model, const RunConfig& run, DType dtype, collectives::Group& ranks,
-                   const Mesh& mesh, const Course& expected) {
+// Trains on these ranks and compares with the results of one rank.
+Worst train_and_compare(const Json& model, const RunConfig& run, DType dtype, collectives::Group& ranks,
+                        const Mesh& mesh, const Course& expected) {
   const parallel::MeshGroups groups(ranks, mesh);
   LayoutTrial trial(model, run, dtype, groups);
   Worst worst;
@@ -176,7 +176,7 @@ std::string verify_layout(const RunConfig& config, const VerifyOptions& options)
   std::mutex mutex;
   Worst worst;
   collectives::launch("threads", {.ranks = options.ranks}, [&](collectives::Group& all) {
-    const Worst own = train_beside(small, config, options.dtype, all, mesh, expected);
+    const Worst own = train_and_compare(small, config, options.dtype, all, mesh, expected);
     const std::lock_guard lock(mutex);
     worst.add(own);
   });
@@ -185,9 +185,10 @@ std::string verify_layout(const RunConfig& config, const VerifyOptions& options)
     return fmt::format("\n{:16}{:.1e}{}", name, found,
                        std::isfinite(limit) ? fmt::format("  (at most {:.0e})", limit) : "");
   };
-  std::string report = fmt::format(
-      "{} ranks: {}; {} layers of {} in {}, {} updates, beside one rank:", options.ranks, to_string(mesh),
-      small.at("num_hidden_layers").as_int(), config.model.path, to_string(options.dtype), options.updates);
+  std::string report =
+      fmt::format("{} ranks: {}; {} layers of {} in {}, {} updates, compared with one rank:", options.ranks,
+                  to_string(mesh), small.at("num_hidden_layers").as_int(), config.model.path,
+                  to_string(options.dtype), options.updates);
   report += line("first loss", worst.first_loss, limits.first_loss) +
             line("later losses", worst.later_losses, limits.later_losses) +
             line("gradient norms", worst.norms, limits.norms) +

@@ -16,8 +16,8 @@ struct AdapterChoice {
 };
 AdapterChoice choose_adapter(const AdapterConfig& adapter, const WeightTable& base);
 
-// The folder that an adapter starts from, which a run reads once: later its own copy of it. Empty for one
-// that starts anew.
+// The folder that an adapter starts from. A run reads it once, and later its own copy of it. Empty for a new
+// adapter.
 const std::string& source_of(const AdapterConfig& adapter);
 
 // The run of one adapter as if it were alone: its own data and schedule are the run's, its folder is

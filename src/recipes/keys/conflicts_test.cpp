@@ -90,7 +90,7 @@ TEST(Conflicts, KeysHaveNamesOfOlderVersions) {
   EXPECT_EQ(conflicts_with(left, now), (std::vector<std::string>{"grpo.max_rounds: 3, now 4"}));
 }
 
-// Before the key existed, empty answers were learnt.
+// Before the key existed, empty answers were trained on.
 TEST(Conflicts, RunsThatAreOlderThanTheKeyLearntEmptyAnswers) {
   std::string left = left_by("data: {train: [a.jsonl]}\n");
   const size_t line = left.find("  on_empty_answer:");

@@ -12,8 +12,8 @@ struct CriticWish {
   std::string folder;                   // that it starts from
   double lr = 0;                        // constant
   double clip = 0;                      // of its values (training/objectives/value_learning.h)
-  int64_t warmup_updates = 0;           // the first so many updates of the run are the critic's alone
-  std::optional<LoraConfig> lora = {};  // what is trained of it beside its head; nothing: all of it
+  int64_t warmup_updates = 0;           // how many updates at the start train the critic only
+  std::optional<LoraConfig> lora = {};  // what is trained in addition to its head; nothing: all of it
 };
 
 }  // namespace temper::recipes

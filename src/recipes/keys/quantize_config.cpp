@@ -46,8 +46,8 @@ bool is_symmetric(const QuantizeRuleConfig& rule, const char* key, const std::st
   return symmetric.value_or(true);
 }
 
-// A key that says how, beside one that says that there is nothing.
-void check_beside_none(const QuantizeRuleConfig& rule, const char* role, const char* key, bool is_written) {
+// Refuses a key that describes a format where the format is `none`.
+void check_no_format(const QuantizeRuleConfig& rule, const char* role, const char* key, bool is_written) {
   if (is_written)
     fail("[quantize.rules] '{}' has {} and {}: none; write a format, or leave {} out", rule.modules, key,
          role, key);
@@ -57,10 +57,10 @@ QuantizerKind kind_of_weights(const QuantizeRuleConfig& rule) {
   const std::string again = rule.weights_again.value_or("none");
   if (again != "none") format_of(rule, "weights_again", again);
   if (*rule.weights == "none") {
-    check_beside_none(rule, "weights", "weights_per", rule.weights_per.has_value());
-    check_beside_none(rule, "weights", "weights_again", again != "none");
-    check_beside_none(rule, "weights", "weights_symmetric", rule.weights_symmetric.has_value());
-    check_beside_none(rule, "weights", "block", rule.block.has_value());
+    check_no_format(rule, "weights", "weights_per", rule.weights_per.has_value());
+    check_no_format(rule, "weights", "weights_again", again != "none");
+    check_no_format(rule, "weights", "weights_symmetric", rule.weights_symmetric.has_value());
+    check_no_format(rule, "weights", "block", rule.block.has_value());
     return {};
   }
   const quant::Format& format = format_of(rule, "weights", *rule.weights);
@@ -89,9 +89,9 @@ QuantizerKind kind_of_weights(const QuantizeRuleConfig& rule) {
 
 QuantizerKind kind_of_inputs(const QuantizeRuleConfig& rule) {
   if (*rule.inputs == "none") {
-    check_beside_none(rule, "inputs", "inputs_per", rule.inputs_per.has_value());
-    check_beside_none(rule, "inputs", "inputs_amax", rule.inputs_amax.has_value());
-    check_beside_none(rule, "inputs", "inputs_symmetric", rule.inputs_symmetric.has_value());
+    check_no_format(rule, "inputs", "inputs_per", rule.inputs_per.has_value());
+    check_no_format(rule, "inputs", "inputs_amax", rule.inputs_amax.has_value());
+    check_no_format(rule, "inputs", "inputs_symmetric", rule.inputs_symmetric.has_value());
     return {};
   }
   const quant::Format& format = format_of(rule, "inputs", *rule.inputs);

@@ -61,8 +61,8 @@ struct Recipe {
   // The folder of a model, besides the trained one, whose weights decide what training means: they must not
   // change while a run is stopped. Empty for none.
   std::string (*other_model)(const RunConfig& config) = [](const RunConfig&) { return std::string(); };
-  // Bytes that it keeps in the run's folder, besides states and results, for so many documents of training
-  // and evaluation.
+  // Bytes that it keeps in the run's folder, besides checkpoints and results, for `documents` documents of
+  // training and evaluation.
   int64_t (*stored_bytes)(const RunConfig& config, int64_t documents) = [](const RunConfig&,
                                                                            int64_t) -> int64_t { return 0; };
 
@@ -70,8 +70,8 @@ struct Recipe {
   // (recipes/parts/rollout_memory.h)
   struct RolloutWish (*rollouts)(const RunConfig& config) = nullptr;
 
-  // A second model that is trained beside the learner's own (recipes/parts/critic.h); null, or nothing: there
-  // is none.
+  // A second model that is trained in addition to the learner's own (recipes/parts/critic.h); null, or
+  // nothing: there is none.
   std::optional<CriticWish> (*critic)(const RunConfig& config) = [](const RunConfig&) {
     return std::optional<CriticWish>();
   };
@@ -98,8 +98,8 @@ struct Recipe {
   // Of such a recipe: rows like those of an update, to measure and to plan by. Errors: rows that cannot be
   // read.
   data::Batch (*sample)(const RunConfig& config, const DataSets& data) = nullptr;
-  // Of such a recipe, for dry runs. Reads the rows that so many updates ask, in the first epoch, and those of
-  // data.eval, until a time of the clock (base/clock.h). Errors: rows that would stop the run.
+  // Of such a recipe, for dry runs. Reads the rows that `updates` updates need, in the first epoch, and those
+  // of data.eval, until `end` (a time of base/clock.h). Errors: rows that would stop the run.
   RowsRead (*read_rows)(const RunConfig& config, const DataSets& data, int64_t updates, double end) = nullptr;
   // Has a made-up answer judged, and says what it is worth. Errors: what would stop the run. Null: nothing
   // judges.

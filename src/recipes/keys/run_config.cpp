@@ -329,8 +329,8 @@ void describe(config::Schema& s, CheckpointConfig& c) {
   s.field("keep_last", c.keep_last, "The number of checkpoints that are kept, besides the best one.")
       .at_least(1);
   s.field("async", c.async,
-          "Whether checkpoints are written beside the updates that follow, from a copy of the state in the "
-          "CPU's memory; otherwise the run waits until they are written.");
+          "Whether checkpoints are written in the background while training continues, from a copy of the "
+          "state in the CPU's memory; otherwise the run waits until they are written.");
 }
 
 void describe(config::Schema& s, ParallelConfig& c) {

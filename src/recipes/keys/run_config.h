@@ -21,7 +21,7 @@
 #include "training/schedule.h"
 #include "weights/lora.h"
 
-// The configuration of a run, as YAML writes it; defaults stand beside the fields.
+// The configuration of a run, as YAML writes it; defaults are next to the fields.
 namespace temper::recipes {
 
 // One key per op: eager, a kernel's name, or nothing for the best on this hardware.

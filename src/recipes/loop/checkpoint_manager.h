@@ -16,8 +16,9 @@ class CheckpointManager {
   // Both must outlive it. The clock starts now.
   CheckpointManager(const RunSetup& setup, const Learners& learners);
 
-  // Rank 0, before training: says when checkpoints are saved. Those that nobody asked for are left out, with
-  // a warning, where the disk has no room for them; an Error where it has none for the others.
+  // Rank 0, before training: says when checkpoints are saved. Those that are not configured, but saved by
+  // default, are left out with a warning if the disk has no room for them; an Error if it has none for the
+  // others.
   std::string plan();
   int64_t planned_disk_bytes() const { return learners_.disk_bytes(!clock_.is_left_out()); }
 

@@ -100,7 +100,7 @@ std::string describe_learner(const Learner& learner, const LearnerCheck& found) 
   report += fmt::format(
       "data           {} rows{}; first update: {} rows, {} tokens, {} of them targets\n", rows,
       found.read.all ? ""
-                     : fmt::format(", of which {} were read in a minute (temper data inspect reads all)",
+                     : fmt::format("; {} of them were read in a minute (temper data inspect reads all)",
                                    found.read.rows),
       found.batch.rows.size(), found.batch.tokens, found.batch.target_tokens);
   const int64_t steps = learner.total_steps();

@@ -97,7 +97,7 @@ std::string eval_key_without_effect(const RunConfig& config) {
 double Evaluation::perplexity() const { return std::exp(loss); }
 
 std::vector<Evaluation> evaluate_models(RunConfig config, const std::vector<EvaluatedAdapter>& adapters,
-                                        const std::string& beside) {
+                                        const std::string& other) {
   if (!config.adapters.empty() && config.quantize.to_options().any())
     log_warning(
         "[quantize] has no part in this: the adapters are evaluated on their base as it was before quantize "
@@ -112,10 +112,10 @@ std::vector<Evaluation> evaluate_models(RunConfig config, const std::vector<Eval
     std::vector<SourceConfig>& train = task.config.data.train;
     if (train.empty()) train = task.config.data.eval;
     for (Evaluation& each : evaluate(task)) all.push_back(std::move(each));
-    if (beside.empty()) continue;
+    if (other.empty()) continue;
     const std::string rows = tasks.size() > 1 ? fmt::format(" (rows of {})", all.back().name) : "";
-    task.config.model.path = beside;
-    task.adapters = {{beside + rows, ""}};
+    task.config.model.path = other;
+    task.adapters = {{other + rows, ""}};
     all.push_back(evaluate(task).front());
   }
   return all;

@@ -28,10 +28,10 @@ struct EvaluatedAdapter {
 
 // Of the run's model with each of `adapters`. Where none are given: of each of the run's adapters as training
 // left it in the run's folder, on its own data, or of the model, where the run has no adapters. And of the
-// model `beside` (unless ""), on the same data. With the run's dtype, device and kernels. The weights are
+// model `other` (unless ""), on the same data. With the run's dtype, device and kernels. The weights are
 // read as they are, and inputs are rounded as a quantized folder says: quantize has no part in it. An Error
 // where no row is kept, and for an adapter that is not there.
 std::vector<Evaluation> evaluate_models(RunConfig config, const std::vector<EvaluatedAdapter>& adapters,
-                                        const std::string& beside);
+                                        const std::string& other);
 
 }  // namespace temper::recipes

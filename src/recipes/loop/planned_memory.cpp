@@ -33,8 +33,8 @@ void size_cache(RunSetup& setup, const RunOptions& options, RunMemory& plan, int
   if (options.explain_memory) print_answer(options, phases_table(plan.updates, rollouts, tokens));
   if (tokens == requested) return;
   log_info(
-      fmt::format("rollouts: KV cache of {} tokens ({} requested): so many fit into {} beside "
-                  "what stays of training",
+      fmt::format("rollouts: KV cache of {} tokens ({} requested), which is all that fits into {} together "
+                  "with training",
                   tokens, requested, format_bytes(limit)));
 }
 

@@ -18,7 +18,7 @@ class BatchSource {
   // Of the next update. An Error leaves everything as it was before.
   virtual data::Batch next() = 0;
   // Small, and enough to go on exactly after the last batch; of rank 0. `mended`: a row stopped the run, and
-  // its file may have been written anew since.
+  // its file may have been rewritten since.
   virtual Json state() const = 0;
   virtual void restore(const Json& state, bool mended) = 0;
 
@@ -26,7 +26,7 @@ class BatchSource {
   virtual Json counts() const = 0;                     // of what was read, for the run's summary
   virtual std::string describe_counts() const = 0;     // the same for people
 
-  // What it knows of the last batch, beside the losses.
+  // Metrics of the last batch, without the losses.
   virtual void add_metrics(Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const {
     static_cast<void>(values);
     static_cast<void>(scalars);

@@ -7,7 +7,7 @@
 namespace temper::recipes {
 namespace {
 
-// Checkpoints that nobody has asked for take a twentieth of the time at most.
+// Checkpoints that are not configured take a twentieth of the time at most.
 constexpr double kPartOfTime = 0.05;
 
 }  // namespace

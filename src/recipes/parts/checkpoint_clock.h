@@ -16,8 +16,8 @@ class CheckpointClock {
 
   // For the run's start: what is saved when. `state_bytes`: of one checkpoint.
   std::string describe(int64_t state_bytes) const;
-  // Where nobody has asked for checkpoints between, and the disk has room only for a run without them, none
-  // are due any more, and a sentence says so; otherwise it is empty.
+  // If checkpoints during the run are not configured, and the disk has room only for a run without them, none
+  // are due any more, and the returned sentence says so; otherwise it is empty.
   std::string leave_out(int64_t free_bytes, int64_t with_bytes, int64_t without_bytes);
   bool is_left_out() const { return left_out_; }
 

@@ -14,15 +14,15 @@ TEST(CheckpointClock, IsDueByTime) {
   EXPECT_TRUE(clock.is_due(702));
 }
 
-// A large model on a slow disk: a twentieth of the time goes to checkpoints, unless somebody wants more.
+// A large model on a slow disk: a twentieth of the time goes to checkpoints, unless more are configured.
 TEST(CheckpointClock, SlowCheckpointsComeLessOften) {
   CheckpointClock clock({}, 0);
   clock.saved(300, 360);
   EXPECT_FALSE(clock.is_due(360 + 1199));
   EXPECT_TRUE(clock.is_due(360 + 1201));
-  CheckpointClock wished({.every_minutes = 5}, 0);
-  wished.saved(300, 360);
-  EXPECT_TRUE(wished.is_due(660));
+  CheckpointClock configured({.every_minutes = 5}, 0);
+  configured.saved(300, 360);
+  EXPECT_TRUE(configured.is_due(660));
 }
 
 TEST(CheckpointClock, StepsThatAreGivenReplaceTheDefault) {

@@ -26,7 +26,7 @@ class Critic {
          const RunConfig& config, const CriticWish& wish, const parallel::MeshGroups& groups);
 
   training::TokenValues values(const std::vector<data::PackedRow>& rows) const;
-  // One update. Its gradients are forgotten, so that they take no memory beside the learner's.
+  // One update. Its gradients are freed, so that they do not take memory in addition to the learner's.
   training::StepResult learn(std::vector<data::PackedRow> rows);
 
   // What a checkpoint has of it, and the rest once these tensors were overwritten (optimizers::AdamW).

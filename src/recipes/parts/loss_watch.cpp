@@ -8,7 +8,7 @@ namespace temper::recipes {
 namespace {
 
 constexpr double kTimesFirst = 10;     // a loss that has exploded
-constexpr int64_t kUpdatesInARow = 3;  // one alone may be of rows that are learnt already
+constexpr int64_t kUpdatesInARow = 3;  // a single one may be of rows that the model has learned already
 
 }  // namespace
 

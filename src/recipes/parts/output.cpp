@@ -55,7 +55,7 @@ std::string owner_of(const std::string& folder) {
   if (std::any_of(kOfSystem.begin(), kOfSystem.end(), is_place)) return kOfTheSystem;
   const char* home = std::getenv("HOME");
   if ((home != nullptr && is_place(home)) || is_home(place)) return "a home folder";
-  // Of the one in which somebody works; another one may be for results.
+  // Of the current directory; another repository may be for results.
   const std::filesystem::path here = std::filesystem::current_path(ignored);
   const bool is_above =
       std::mismatch(place.begin(), place.end(), here.begin(), here.end()).first == place.end();

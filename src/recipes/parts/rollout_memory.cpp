@@ -23,7 +23,8 @@ int64_t measure_page(const layers::Decoder& model, const Pool& memory, int64_t p
   return (bytes_of(kPages + 1) - bytes_of(1)) / kPages;
 }
 
-// Requests that decode, as many as run at once, and beside them a prompt that fills its part of a pass.
+// Requests that decode, as many as run at once, and together with them a prompt that fills its part of a
+// pass.
 void run_engine(const layers::Decoder& model, const layers::Adapter* adapter, const RolloutWish& wish) {
   rollout::EngineOptions options = wish.engine;
   options.prefix_cache = false;  // each request computes all of its tokens
@@ -78,7 +79,7 @@ int64_t RolloutMemory::cache_that_fits(int64_t limit, Device device) const {
                 fits = std::max<int64_t>(0, limit - without) / std::max<int64_t>(1, page_bytes) * page;
   if (fits >= least_cache()) return std::min(fits, wish.engine.cache_tokens);
   fail_resources(
-      "[grpo.cache_tokens] a rollout needs {} beside its cache, and a token of the cache {}: of {} that may "
+      "[grpo.cache_tokens] a rollout needs {} without its cache, and a token of the cache {}: of {} that may "
       "be used on {} {} tokens of cache would fit, and {} needs {}. Set {}shorter answers "
       "(grpo.max_new_tokens, data.max_length), or fewer at once (grpo.batch){}",
       format_bytes(without), format_bytes(page_bytes / page), format_bytes(limit), to_string(device), fits,

@@ -23,20 +23,20 @@ struct RolloutWish {
   std::vector<std::string> stop_strings = {};  // that end answers, besides the model's stop tokens
 };
 
-// What a rollout has in use at most, beside what stays of training.
+// The peak memory of a rollout, without what stays of training.
 struct RolloutMemory {
-  MemoryPlan plan = {};  // with all of the cache that is wished
+  MemoryPlan plan = {};  // with the requested cache
   RolloutWish wish = {};
   int64_t page_bytes = 0;  // of the cache
   int64_t kept_bytes = 0;  // of the CPU's memory, for what sleeps
 
-  // Tokens of cache that fit where `limit` bytes may be used: what is wished, or less where it may shrink. An
-  // Error (kResources) where not even the longest request fits.
+  // Tokens of cache that fit where `limit` bytes may be used: the requested number, or less where it may
+  // shrink. An Error (kResources) where not even the longest request fits.
   int64_t cache_that_fits(int64_t limit, Device device) const;
   // An Error (kResources) where the CPU's memory, of which so much is free, is too small for what sleeps and
   // for copies of checkpoints.
   void check_host(int64_t copies, int64_t free) const;
-  // With so many tokens of cache.
+  // With `tokens` tokens of cache.
   MemoryPlan with_cache(int64_t tokens) const;
   int64_t least_cache() const;  // tokens: the longest request, or all where it may not shrink
 };

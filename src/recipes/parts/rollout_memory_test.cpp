@@ -114,7 +114,7 @@ TEST(RolloutMemory, TheCacheGetsWhatFits) {
   EXPECT_EQ(memory.least_cache(), 64);
   const auto fits = [&](int64_t limit) { return memory.cache_that_fits(limit, {}); };
   EXPECT_EQ(fits(memory.plan.total), 1024);
-  // A cache that is not all that is wished leaves a twentieth of what passes take.
+  // A cache that is smaller than requested leaves a margin of a twentieth of the passes' memory.
   const int64_t passes = memory.with_cache(0).total, least = memory.with_cache(64).total + passes / 20;
   EXPECT_EQ(fits(least), 64);
   EXPECT_EQ(fits(least + 10 * memory.page_bytes), 64 + 160);

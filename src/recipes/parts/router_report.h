@@ -19,7 +19,7 @@ void add_routers(const training::StepResult& result, double balance_factor, Json
 class IdleExperts {
  public:
   static constexpr int kSteps = 100;
-  // A sentence for each layer with experts that have now been without a token for so many steps.
+  // A sentence for each layer with experts that have now been without a token for kSteps steps.
   std::vector<std::string> after(const std::vector<training::RouterLoad>& loads);
 
  private:

@@ -16,7 +16,7 @@ training::TrainerOptions trainer_options(const RunConfig& config, const layers::
 models::BuildOptions build_options(const RunConfig& config, const HardwareFacts& facts,
                                    ops::Preferences preferred);
 
-// The same of a model that is trained beside the run's: as its weights are, and in full.
+// The same for a model that is trained in addition to the run's: as its weights are, and in full.
 models::BuildOptions own_build_options(const RunConfig& config, const HardwareFacts& facts,
                                        ops::Preferences preferred);
 

@@ -5,7 +5,7 @@
 namespace temper::recipes {
 namespace {
 
-// A machine whose updates take so many seconds each, and so many for each row of 100 tokens. The first time
+// A machine whose updates take `each` seconds and `row` seconds for each row of 100 tokens. The first update
 // is slower.
 class Machine {
  public:

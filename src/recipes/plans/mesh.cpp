@@ -55,7 +55,7 @@ Mesh mesh_of(const RunConfig& run, int ranks) {
     const std::string possible = proposed_meshes(run, ranks);
     fail("[parallel] {} make {} ranks, but there {}; {}", join(said, " and "), known,
          ranks == 1 ? "is 1" : fmt::format("are {}", ranks),
-         possible.empty() ? "no mesh of so many ranks fits the model and the memory"
+         possible.empty() ? "no mesh of this number of ranks fits the model and the memory"
                           : "possible are " + possible);
   }
   if (config.sequence.has_value() && tensor == 1)

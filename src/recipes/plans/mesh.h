@@ -6,7 +6,7 @@
 
 namespace temper::recipes {
 
-// How so many ranks divide the work: the degrees that the configuration names, and what is left for the one
+// How `ranks` ranks divide the work: the degrees that the configuration names, and what is left for the one
 // that is auto. An Error where they do not multiply to the number of ranks, with meshes that would and that
 // fit the model and the memory.
 Mesh mesh_of(const RunConfig& config, int ranks);

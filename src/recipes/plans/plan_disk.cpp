@@ -90,9 +90,9 @@ std::vector<Counts> moments_of(const RunConfig& config, const LearnerSizes& size
   std::vector<Counts> moments{{std::min(saved, keep + 1), best},  // the last state is written
                               {std::min(saved - 1, keep), std::min<int64_t>(looked, 2)},  // a better best
                               {kept, best + 1}};                                          // the final result
-  // Evaluations take place beside what is still written.
+  // Evaluations run while a checkpoint is still being written.
   if (config.checkpoint.async) moments.push_back({std::min(saved, keep + 1), std::min<int64_t>(looked, 2)});
-  // The first best is kept beside the newest where it has a state that is old by then.
+  // The first best is kept in addition to the newest if its checkpoint is old by then.
   const int64_t first_both = std::lcm(saves, looks), after = (steps - 1) / saves - (first_both - 1) / saves;
   if (best > 0 && first_both < steps && after >= keep) {
     moments.push_back({keep + 1, best + 1});

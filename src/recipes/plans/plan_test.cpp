@@ -233,7 +233,7 @@ TEST_F(CheckMemory, CountsWhatWeightsTravelThrough) {
   config_.exchange.to = "/tmp/weights.sock";
   config_.exchange.chunk_mib = 4096;
   constexpr int64_t kChunk = int64_t{4096} << 20;
-  // Beside it there is what kernels keep between updates.
+  // In addition there is memory that kernels keep between updates.
   EXPECT_GE(workspace(), kChunk);
   EXPECT_LE(workspace(), kChunk + without);
   EXPECT_LT(without, kChunk / 4);
@@ -297,13 +297,13 @@ TEST(Plan, AdaptersTakeTheirOwnStateOnly) {
   const auto of = [](const MemoryPlan& plan, MemoryTag tag) { return plan.of(tag); };
   const int64_t adapter = of(one, MemoryTag::kWeights) - of(all, MemoryTag::kWeights);
   EXPECT_GT(adapter, 0);
-  EXPECT_EQ(of(one, MemoryTag::kGradients), 2 * adapter);  // float32 beside bfloat16
+  EXPECT_EQ(of(one, MemoryTag::kGradients), 2 * adapter);  // float32 compared with bfloat16
   EXPECT_EQ(of(one, MemoryTag::kOptimizer), 6 * adapter);
   EXPECT_EQ(of(two, MemoryTag::kGradients), 4 * adapter);
   EXPECT_LT(of(one, MemoryTag::kOptimizer), of(all, MemoryTag::kOptimizer) / 4);
 }
 
-// Beside updates there is a copy of what a checkpoint has: masters and moments, in the CPU's memory.
+// During updates there is a copy of a checkpoint's tensors, masters and moments, in the CPU's memory.
 TEST(Plan, CheckpointsBesideUpdatesTakeACopyOfTheState) {
   RunConfig config;
   config.data.max_length = 256;
@@ -311,13 +311,13 @@ TEST(Plan, CheckpointsBesideUpdatesTakeACopyOfTheState) {
   Setting setting{medium_config(), detect_cpu()};
   const RunMemory waits = rehearse(config, setting);
   config.checkpoint.async = true;
-  const RunMemory beside = rehearse(config, setting);
+  const RunMemory background = rehearse(config, setting);
   const int64_t state = waits.of(MemoryTag::kOptimizer);
-  EXPECT_NEAR(static_cast<double>(beside.of(MemoryTag::kData) - waits.of(MemoryTag::kData)),
+  EXPECT_NEAR(static_cast<double>(background.of(MemoryTag::kData) - waits.of(MemoryTag::kData)),
               static_cast<double>(state), 0.01 * static_cast<double>(state));
-  EXPECT_NEAR(static_cast<double>(beside.total - waits.total), static_cast<double>(state),
+  EXPECT_NEAR(static_cast<double>(background.total - waits.total), static_cast<double>(state),
               0.01 * static_cast<double>(state));
-  EXPECT_EQ(beside.host_copies, 0);
+  EXPECT_EQ(background.host_copies, 0);
   setting.mesh = {.shard = 4};
   EXPECT_LT(rehearse(config, setting).of(MemoryTag::kData), state / 3) << "each rank copies its part";
 

@@ -87,7 +87,7 @@ std::string describe_rules(const quantizers::QuantizerPlan& plan) {
     lines.push_back(fmt::format("{}: matches {} tensor{} with {} quantizers{}", rule.rule, rule.tensors,
                                 rule.tensors == 1 ? "" : "s", rule.matched,
                                 rule.decided == rule.matched ? ""
-                                                             : fmt::format(", of which later rules decide {}",
+                                                             : fmt::format("; later rules decide {} of them",
                                                                            rule.matched - rule.decided)));
   return join(lines, "\n");
 }

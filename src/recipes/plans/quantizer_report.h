@@ -6,7 +6,7 @@
 
 namespace temper::recipes {
 
-// Refuses a group `quantize` that no run of this version can train with, on so many ranks.
+// Refuses a group `quantize` that no run of this version can train with.
 void check_quantize(const RunConfig& config);
 
 // The table of a run's quantizers, and what `temper export` writes of them, from its configuration and the

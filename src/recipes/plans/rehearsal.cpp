@@ -67,7 +67,7 @@ std::vector<data::PackedRow> shortened(std::vector<data::PackedRow> rows) {
   }
   last.ids.resize(static_cast<size_t>(size));
   last.targets.resize(static_cast<size_t>(size));
-  last.targets.front() = last.ids.front();  // something is learnt
+  last.targets.front() = last.ids.front();  // at least one target
   last.sources.resize(last.document_lengths.size());
   last.answers.clear();
   return rows;
@@ -88,7 +88,7 @@ struct PlannedRanks {
   parallel::MeshGroups groups;
 };
 
-// Checkpoints are written from these beside updates.
+// Checkpoints are written from these copies while updates continue.
 std::vector<Tensor> copies_of_state(const RunConfig& config, const std::vector<PlacedTensor>& state) {
   std::vector<Tensor> copies;
   if (!config.checkpoint.async) return copies;
@@ -137,8 +137,8 @@ void rehearse_model(const RunConfig& config, models::Model& model, const Sample&
                             ranks.groups.data());
   const std::vector<Tensor> copies = copies_of_state(config, optimizer.state());
   const std::vector<data::PackedRow> full = ranks.own(all_rows(config, sample));
-  // Work is captured when its shape comes again, and memory that graphs keep stays: beside that of full steps
-  // there is that of others, which came before.
+  // A step is captured when its shape occurs again, and graphs keep their memory: in addition to the graphs
+  // of full steps there are those of smaller steps before them.
   for (const auto& rows : {objective ? full : shortened(full), full})
     for (int i = 0; i < 2; ++i) trainer.step(rows, 0);
   if (evaluates(config)) trainer.evaluate(eval_rows(config, sample));

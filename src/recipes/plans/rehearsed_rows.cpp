@@ -8,8 +8,8 @@
 namespace temper::recipes {
 namespace {
 
-// Two passes have the gradients of one beside the activations of the next, as any number has; a few more keep
-// a step apart from small ones, which are captured in graphs.
+// With two passes the gradients of one are held together with the activations of the next, as with any larger
+// number; a few more distinguish a step from small ones, which are captured in graphs.
 constexpr int64_t kMostPasses = 16;
 
 // A document as long as a row, every token of it a target; where answers are compared, it is two that share

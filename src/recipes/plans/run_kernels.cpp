@@ -89,7 +89,7 @@ ops::Preferences preferred_kernels(const RunConfig& config, const HardwareFacts&
       if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
         before[ops::field_of(choice.at("field").as_string())] = choice.at("kernel").as_string();
   } catch (const Error& error) {
-    fail("[{}] choices: {}; the file is damaged: restore it, or remove it to choose the kernels anew",
+    fail("[{}] choices: {}; the file is damaged: restore it, or remove it to choose the kernels again",
          files.kernels(), error.what());
   }
   return {std::move(before), "as earlier in this run"};

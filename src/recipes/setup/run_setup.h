@@ -52,15 +52,15 @@ struct RunSetup {
   // what else decides what training means (recipes/setup/origin.h).
   std::string base;
   Json origin;
-  int64_t cache_tokens = 0;  // that rollouts have room for at most; 0: nobody has planned any
+  int64_t cache_tokens = 0;  // that rollouts have room for at most; 0: not planned
 
   // `verbose`: says why each kernel was chosen, instead of one line.
   void load_weights(ops::Preferences preferred, bool verbose, Rounding rounding = Rounding::kOfTheRun);
   // Another model of the same dtype, frozen, and divided between the ranks as the trained one is; one for all
   // that ask while one of them has it. All ranks call it.
   std::shared_ptr<const models::Model> other_model(const std::string& folder) const;
-  // The run's model as a mesh of all ranks divides it, with memory for its weights, which are nobody's yet;
-  // one for all that ask while one of them has it. All ranks call it.
+  // The run's model as a mesh of all ranks divides it, with memory for its weights, which have no values yet.
+  // Callers share one model as long as one of them holds it. All ranks call it.
   std::shared_ptr<DividedModel> model_on(const Mesh& mesh) const;
   // A model of its own, to be trained in full in the dtype of the trained one (BuildOptions::gives_values).
   std::unique_ptr<models::Model> own_model(const std::string& folder, bool gives_values) const;

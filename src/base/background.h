@@ -5,7 +5,8 @@
 
 namespace temper {
 
-// One task at a time beside the thread that asks for it, on any core. Calls come from one thread.
+// Runs one task at a time in the background of the thread that starts it, on any core. Calls come from one
+// thread.
 class Background {
  public:
   Background() = default;

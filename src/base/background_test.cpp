@@ -37,7 +37,7 @@ TEST(Background, ThrowsWhatItsTaskThrew) {
   EXPECT_THROW(background.start([] {}), Error);
   {
     Background left;
-    left.start([] { fail("nobody asks"); });
+    left.start([] { fail("not waited for"); });
   }
 }
 

@@ -24,7 +24,7 @@
 namespace temper {
 namespace {
 
-// Both ends close when a program is started, and neither is 0, 1 or 2, which children get anew.
+// Both ends close when a program is started, and neither is 0, 1 or 2, which are replaced in children.
 class Pipe {
  public:
   Pipe() {

@@ -8,11 +8,11 @@
 
 namespace temper {
 
-// A program that runs beside this one, with pipes to its standard input and from its output and errors. It is
-// the head of a process group, and ends with the thread that started it (and so with this process), even when
-// that is killed, and with it all that it has started, in sessions of their own, too (base/child_guard.h; the
-// main() of this process must call serve_as_guard). It inherits no other file of this process, and signals as
-// they are by default.
+// A program that runs at the same time as this one, with pipes to its standard input and from its output and
+// errors. It is the head of a process group, and ends with the thread that started it (and so with this
+// process), even when that is killed, and with it all that it has started, in sessions of their own, too
+// (base/child_guard.h; the main() of this process must call serve_as_guard). It inherits no other file of
+// this process, and signals as they are by default.
 class Child {
  public:
   // `words`: the program's path and its arguments. An Error (kResources) says why it cannot be started. May

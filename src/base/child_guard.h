@@ -5,8 +5,9 @@ namespace temper {
 
 // Between this program and one that it starts (base/child.h) there is a guard: this program again, in a
 // process of its own, to which the kernel gives every process that the other one has started and left, also
-// those in sessions of their own. It ends as the started program ended, or when it is told to or the thread
-// that started it is gone; before that it kills all of them. Out of its reach are processes of other users.
+// those in sessions of their own. It ends as the started program ended, or when it gets a signal to end or
+// the thread that started it is gone; before that it kills all of them. Out of its reach are processes of
+// other users.
 inline constexpr const char* kGuardName = "temper-guard";  // the guard's argv[0]
 // Its arguments are the process that starts it, in digits, and the program's words; this file is where it
 // writes errno when the program cannot be run, and closes when it runs.

@@ -18,7 +18,7 @@ void set_last_words(void (*words)());
 // The program is about to end, and says why: signals have no effect from now on.
 void leave_end_to_program();
 
-// What is written to a pipe or terminal that nobody reads is lost, and does not end the program (SIGPIPE is
+// Text written to a pipe or terminal without a reader is lost, and does not end the program (SIGPIPE is
 // ignored).
 void outlive_readers();
 

@@ -175,7 +175,7 @@ FileWriter::FileWriter(const std::string& path, bool append) : path_(path) {
   struct stat info {};
   const bool is_pipe = ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
   file_ = ::open(path.c_str(), flags | (is_pipe ? O_NONBLOCK : 0), 0644);
-  if (file_ < 0 && is_pipe && errno == ENXIO) fail("[{}] is a pipe that nobody reads from", path);
+  if (file_ < 0 && is_pipe && errno == ENXIO) fail("[{}] is a pipe without a reader", path);
   if (file_ < 0) fail_system("create", path, errno);
   if (is_pipe) ::fcntl(file_, F_SETFL, flags & O_APPEND);  // whoever reads is waited for
 }

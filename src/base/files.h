@@ -29,13 +29,13 @@ std::string read_file(const std::string& path, int64_t most = INT64_MAX);
 // The same, also of a pipe that a shell made (/dev/stdin) and of a terminal, which are read once.
 std::string read_stream(const std::string& path, int64_t most = kLongestText);
 
-// Writes to a temporary name of its own beside `path`, syncs, renames: readers see the old file or the new
+// Writes to a temporary name of its own next to `path`, syncs, renames: readers see the old file or the new
 // one, and of several writers the last wins. Nothing is left behind when it fails; what a killed process left
 // of this file is removed.
 void write_file(const std::string& path, std::string_view data);
 void sync_directory(const std::string& path);
 
-// A file written front to back; close() syncs it to the device. A pipe that nobody reads from is an Error,
+// A file written front to back; close() syncs it to the device. A pipe without a reader is an Error,
 // not waited for. Not closed means not finished: the destructor leaves an incomplete file behind, for the
 // caller's temporary folder to sweep away.
 class FileWriter {

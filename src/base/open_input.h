@@ -8,8 +8,8 @@ namespace temper {
 // Throws an Error "[path] cannot ACTION: REASON" for an errno; a full disk is kResources.
 [[noreturn]] void fail_system(std::string_view action, const std::string& path, int error);
 
-// What may stand where an input is named. A pipe in a folder may have nobody who writes to it, and a device
-// has no end: opening or reading them could take for ever.
+// What may be given as an input. A pipe in a folder may have no writer, and a device has no end: opening or
+// reading them could take forever.
 enum class InputKind {
   kFile,    // regular files, which can be read more than once and have a size
   kStream,  // also what is read once: a pipe that a shell made (/dev/stdin, <(command)), a terminal,

@@ -25,7 +25,7 @@ std::string refusal(Read&& read) {
   return "no error";
 }
 
-// All end at once, though nobody writes to the pipe and the device has no end.
+// All end at once, though the pipe has no writer and the device has no end.
 TEST(OpenInput, PipesAndDevicesAreNoFiles) {
   const TemporaryDirectory folder;
   const std::string pipe = folder / "config.json", device = folder / "tokenizer.json";

@@ -5,8 +5,8 @@
 
 namespace temper {
 
-// The thread sanitizer does not see how OpenMP's threads wait for each other. It is told that tasks begin
-// behind what came before their region and end before what follows; among themselves they have no order.
+// The thread sanitizer does not see how OpenMP's threads wait for each other. Annotations tell it that tasks
+// begin after what came before their region and end before what follows; among themselves they have no order.
 // Does nothing in other builds.
 class ParallelRegion {
  public:

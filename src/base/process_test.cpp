@@ -56,7 +56,7 @@ TEST(Process, OneThatEndedIsGone) {
   ASSERT_EQ(::write(ends[1], "x", 1), 1);
   siginfo_t info{};
   ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
-  EXPECT_EQ(state_of(name), ProcessState::kGone) << "though nobody has asked for its exit code";
+  EXPECT_EQ(state_of(name), ProcessState::kGone) << "though its exit code was not read yet";
   ::waitpid(child, nullptr, 0);
   EXPECT_EQ(state_of(name), ProcessState::kGone);
   ::close(ends[0]);

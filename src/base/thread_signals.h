@@ -4,8 +4,8 @@
 
 namespace temper {
 
-// For a thread beside the main one: signals are for that one, and SIGPIPE, of a pipe or connection that the
-// other side has closed, is for nobody. Those that tell of the thread's own mistakes cannot be put off.
+// For all threads except the main one: blocks signals, which the main thread handles, and SIGPIPE of a pipe
+// or connection that the other side has closed. Signals of the thread's own faults cannot be blocked.
 inline void leave_signals_to_others() {
   sigset_t others;
   ::sigfillset(&others);

@@ -10,8 +10,8 @@ int num_threads();
 // Not for tasks of the pool (ThreadLimit is).
 void set_num_threads(int count);
 
-// While one lives, what the calling thread does sees a pool of so many threads, in libraries that share the
-// pool, too. No thread is started, ended or moved, so that tasks of the pool may hold one.
+// While one lives, the calling thread sees a pool of `count` threads, in libraries that share the pool, too.
+// No thread is started, ended or moved, so that tasks of the pool may hold one.
 class ThreadLimit {
  public:
   explicit ThreadLimit(int count) noexcept;

@@ -57,7 +57,7 @@ class Span {
 };
 
 // The innermost span that is open and has work: what a closure recorded inside it is the gradient of. The
-// work is told once: an op that is composed of others records several closures.
+// work is counted once: an op that is composed of others records several closures.
 struct Source {
   std::string name;
   Work backward;

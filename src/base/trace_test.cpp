@@ -35,7 +35,7 @@ TEST(Trace, SpansNest) {
       const Source first = source();
       EXPECT_EQ(first.name, "op");
       EXPECT_EQ(first.backward.flops, 12);
-      EXPECT_EQ(source().backward.flops, 0);  // told once
+      EXPECT_EQ(source().backward.flops, 0);  // counted once
       const Span inner("inner");
       EXPECT_EQ(source().name, "op");
     }

@@ -5,8 +5,8 @@
 
 namespace temper {
 
-// Seconds that somebody has waited who looks again and again. Where he could not look for long, because the
-// machine slept or the process was stopped, what he waits for could not come either: that counts as one look.
+// Seconds that a polling loop has waited. If it could not poll for long, because the machine slept or the
+// process was stopped, the event that it waits for could not occur either: that time counts as one poll.
 class Waited {
  public:
   // At most kLook a call more than at the last one.

@@ -179,7 +179,7 @@ TEST(AwqClip, NeedsToSeeInputs) {
   EXPECT_EQ(error_of([&] {
               tiny_model({.quantize = {"", {{"layers.*", kInt4, {}}}, true, CalibrationMethod::kAwqClip}});
             }),
-            "[quantize.calibration] awq_clip needs inputs that are calibrated beside weights in blocks, and "
+            "[quantize.calibration] awq_clip needs calibrated inputs for weights in blocks, and "
             "layers.0.attention.qkv has none: write awq_full");
 }
 

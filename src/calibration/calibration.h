@@ -46,7 +46,7 @@ bool needs_rows(const quantizers::Quantizers& quantizers);
 //   kSmoothQuant, kAwqLite
 //                find factors of columns first (column_scales.h); amax are then the largest
 //                magnitudes of what they multiply
-// Formats with blocks of their own keep the largest magnitude, but for weights with kMse. An Error
+// Formats with blocks of their own keep the largest magnitude, except weights with kMse. An Error
 // "[quantize] …" names a weight or an input with values that are not finite.
 // Of several ranks with replicas of the model each of `parts` has its own rows; all `ranks` that hold
 // something of the model call this, and end with one and the same amax of whatever shares one. Sums are of

@@ -18,7 +18,7 @@ using ColumnsOfInputs = std::map<const quantizers::Quantizer*, InputColumns>;  /
 
 // Of the inputs of all weights that have factors of columns, over all ranks, in passes that round nothing.
 // All ranks call it, each of `parts` with its own rows. An Error "[quantize] …" names a module that no values
-// passed, but for experts, or values that are not finite.
+// passed, except experts, or values that are not finite.
 ColumnsOfInputs columns_of_inputs(layers::Decoder& model, const std::vector<data::PackedRow>& rows,
                                   const CalibrationOptions& options, collectives::Group& parts,
                                   collectives::Group& ranks, Passed& passed);

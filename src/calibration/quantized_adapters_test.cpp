@@ -1,4 +1,4 @@
-// Adapters of experts beside inputs of experts that are rounded.
+// Adapters of experts whose inputs are rounded.
 #include <cmath>
 
 #include "calibration/calibration.h"
@@ -82,26 +82,26 @@ const std::vector<Adapted> kAdapted{
     {"layers.*.mlp.experts.*", one_by_one({"gate_proj", "up_proj", "down_proj"})},
     {"layers.*.mlp.experts.down", one_by_one({"up_proj", "down_proj"})}};
 
-struct Learnt {
+struct TrainedStep {
   training::StepResult result;
   std::vector<std::pair<std::string, Doubles>> gradients;
 };
 
 // One step of a mixture whose own matrices are zero where they read what is rounded.
-Learnt learn(const Adapted& adapted, Inputs inputs, const HardwareFacts& facts = detect_cpu()) {
+TrainedStep train_step(const Adapted& adapted, Inputs inputs, const HardwareFacts& facts = detect_cpu()) {
   AdaptedMixture mixture(inputs, adapted.rounds, adapted.config, "int2", true, facts);
   optimizers::AdamW optimizer(mixture.adapter->parameters(), mixture.model->decoder.ops(), {});
   training::AdapterTrainer trainer(mixture.model->decoder, {});
-  Learnt learnt{
+  TrainedStep trained{
       trainer.begin({{.adapter = mixture.adapter.get(), .optimizer = &optimizer, .rows = &kRows, .lr = 0}})[0]
           .wait(),
       {}};
   for (const PlacedTensor& tensor : optimizer.summed_gradients())
-    learnt.gradients.emplace_back(tensor.name, values_of(tensor.own));
-  return learnt;
+    trained.gradients.emplace_back(tensor.name, values_of(tensor.own));
+  return trained;
 }
 
-void expect_near(const Learnt& found, const Learnt& expected, double tolerance) {
+void expect_near(const TrainedStep& found, const TrainedStep& expected, double tolerance) {
   EXPECT_NEAR(found.result.loss, expected.result.loss, 0.01 * tolerance * expected.result.loss);
   ASSERT_EQ(found.gradients.size(), expected.gradients.size());
   EXPECT_GE(found.gradients.size(), 4u);  // of two layers, a and b
@@ -121,14 +121,14 @@ void expect_near(const Learnt& found, const Learnt& expected, double tolerance) 
 // double precision).
 TEST(QuantizedAdapters, GradientsOfExpertsAreOfInputsAsTheyAre) {
   for (const Adapted& adapts : kAdapted)
-    expect_near(learn(adapts, Inputs::kRounded), learn(adapts, Inputs::kAsTheyAre), 1e-4);
+    expect_near(train_step(adapts, Inputs::kRounded), train_step(adapts, Inputs::kAsTheyAre), 1e-4);
 }
 
 TEST(QuantizedAdapters, ExpertsLearnOnAGpuAsOnTheCpu) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   for (const Adapted& adapts : kAdapted)
-    expect_near(learn(adapts, Inputs::kRounded, detect_hardware("cuda")), learn(adapts, Inputs::kRounded),
-                1e-3);
+    expect_near(train_step(adapts, Inputs::kRounded, detect_hardware("cuda")),
+                train_step(adapts, Inputs::kRounded), 1e-3);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Quantization-aware training on a GPU, beside the CPU's.
+// Quantization-aware training on a GPU, compared with the CPU's.
 #include <cmath>
 
 #include "calibration/calibration.h"

@@ -61,7 +61,7 @@ void export_weights(models::Model& plain, const models::Model& quantized) {
 }
 
 // What fakes a format in training is what an exported model computes with: losses and gradients bit by bit,
-// but for those that the quantizers' own backward cuts off.
+// except those that the quantizers' own backward cuts off.
 TEST(QuantizedTraining, ComputesWithTheWeightsThatAreExported) {
   for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next"})
     for (const DType dtype : {DType::kF32, DType::kBF16})
@@ -240,7 +240,7 @@ TEST(QuantizedTraining, ExpertsWithoutTokensAreNamed) {
 TEST(QuantizedTraining, OutputsKeysAndValuesAreRounded) {
   QuantizedRun plain{TinyModel{}};
   const training::StepResult expected = plain.trainer.step(kQuantizedRows, 0);
-  const auto learnt = [&](const std::vector<quantizers::QuantizerRule>& rules) {
+  const auto first_step = [&](const std::vector<quantizers::QuantizerRule>& rules) {
     QuantizedRun run({.quantize = {"", rules}});
     run.calibrate();
     for (const Quantizer& each : run.model->decoder.quantizers().all())
@@ -252,7 +252,7 @@ TEST(QuantizedTraining, OutputsKeysAndValuesAreRounded) {
     for (const quantizers::QuantizerRule& rule : {quantizers::QuantizerRule{"layers.*", {}, {}, {}, kind},
                                                   {"layers.*.mlp.gate_up", {}, {}, kind, {}},
                                                   {"layers.*.mlp.down", {}, {}, kind, {}}}) {
-      const training::StepResult found = learnt({rule});
+      const training::StepResult found = first_step({rule});
       EXPECT_NE(found.loss, expected.loss) << format << " " << rule.modules;
       EXPECT_NEAR(found.loss, expected.loss, (kind.format == "fp8" ? 0.01 : 0.3) * expected.loss);
       EXPECT_GT(found.grad_norm, 0.2 * expected.grad_norm);
@@ -260,7 +260,7 @@ TEST(QuantizedTraining, OutputsKeysAndValuesAreRounded) {
   }
 }
 
-// As servers compute them beside a quantized base: what an adapter adds is that of the unrounded input.
+// As inference engines compute adapters of a quantized base: an adapter reads the unrounded input.
 TEST(QuantizedTraining, AdaptersReadInputsAsTheyAre) {
   expect_same_addition([](bool rounds, bool adapts) {
     TinyModel tiny;

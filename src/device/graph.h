@@ -20,8 +20,8 @@ class CannotCapture : public Error {
   explicit CannotCapture(const std::string& message) : Error(message, ErrorKind::kDefect) {}
 };
 
-// Captures what `work` asks of the device, without running it. Meanwhile nobody else may ask anything of that
-// device, and `work` may neither wait for it nor copy from or to the CPU: that ends the capture with
+// Captures what `work` launches on the device, without running it. Meanwhile no other thread may launch work
+// on that device, and `work` may neither wait for it nor copy from or to the CPU: that ends the capture with
 // CannotCapture. Memory that the work touches must stay with its owner as long as the graph (tensor/arena.h).
 // Null where the device captures nothing, as the CPU.
 std::unique_ptr<Graph> capture(Device device, const std::function<void()>& work);

@@ -6,7 +6,7 @@
 
 namespace temper::device {
 
-// The streams of one device: orders of work that run beside each other. Streams are numbered from 0, which is
+// The streams of one device: sequences of work that run concurrently. Streams are numbered from 0, which is
 // the one that everything runs on until another is used.
 class Streams {
  public:
@@ -34,7 +34,7 @@ class LastUses {
   void taken(int64_t offset, int64_t bytes);
   // The current stream, too, works on a block that is handed out.
   void used(int64_t offset);
-  // A block came back; nobody asks for more work on it. Where that cannot be noted, waits for all work
+  // A block was freed; no more work on it is launched. Where that cannot be noted, waits for all work
   // instead.
   void given(int64_t offset, int64_t bytes) noexcept;
   // All work is done.

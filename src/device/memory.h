@@ -8,7 +8,7 @@
 
 namespace temper {
 
-// What memory is for. Every tag has a region of its own in each device's pool, but for gradients: they share
+// What memory is for. Every tag has a region of its own in each device's pool, except gradients: they share
 // that of activations, into whose memory they move while backward frees it.
 enum class MemoryTag : uint8_t {
   kWeights,
@@ -70,7 +70,7 @@ struct MemoryPlan {
   int64_t of(MemoryTag tag) const { return peaks[static_cast<size_t>(tag)]; }
 };
 
-// The table by tag, planned beside actual where a plan is given. `peak`: of all tags together.
+// The table by tag, with planned and actual bytes where a plan is given. `peak`: of all tags together.
 std::string memory_table(const MemoryUsage& usage, int64_t peak, const MemoryPlan* planned = nullptr);
 
 int64_t peak_resident_bytes();  // of this process, as the system counts it

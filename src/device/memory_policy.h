@@ -13,7 +13,7 @@ enum class MemoryPolicy {
 
 struct ChosenPolicy {
   MemoryPolicy policy = MemoryPolicy::kRegions;
-  std::string by = {};  // who chose: "TEMPER_GPU_POOL=separate"; "": nobody, it is the device's own
+  std::string by = {};  // what chose it: "TEMPER_GPU_POOL=separate"; "": it is the device's default
 };
 
 // A room whose pool can be chosen says which one was; of all others it is regions.

@@ -32,8 +32,8 @@ void end(const Pool& pool, MemoryTag tag) {
   turns().whose.erase({&pool, tag});
 }
 
-// The copies must fit beside all else, as the CPU's own pool does; what was taken for them before counts as
-// free.
+// The copies must fit into the CPU's memory together with all other uses; what was taken for them before
+// counts as free.
 void check_host(const Pool& pool, const std::string& whose, const std::vector<Sleeper>& sleepers,
                 int64_t kept) {
   int64_t free = available_host_bytes() / 100 * 95;

@@ -13,9 +13,9 @@ struct Sleeper {
   PauseMode mode;
 };
 
-// A while in which regions sleep because somebody else needs their memory: the optimizer's state during a
-// rollout, a cache of rollouts during updates. What is kept lies in the CPU's memory meanwhile (pinned where
-// the device is a GPU). Addresses stay, so that captured work and tensors live on.
+// A while in which regions sleep because their memory is needed for something else: the optimizer's state
+// during a rollout, a cache of rollouts during updates. What is kept lies in the CPU's memory meanwhile
+// (pinned where the device is a GPU). Addresses stay, so that captured work and tensors live on.
 //
 // Allocating from a region that sleeps, pausing it or waking it twice is an Error that names the region and
 // the turn. Reading its memory is a fault of the program; owners ask require_awake() first.
@@ -31,7 +31,7 @@ class MemoryTurn {
   // All that sleeps, in the order of their tags: weights first, caches after them. An Error (kResources)
   // where there is no memory for one: it and those after it still sleep, and wake() may be called again.
   void wake();
-  void wake(MemoryTag tag);  // only this one: weights, before somebody writes to them
+  void wake(MemoryTag tag);  // only this one: weights, before they are written
 
   bool is_asleep(MemoryTag tag) const;
   int64_t kept_bytes() const { return kept_bytes_; }  // of the CPU's memory, at the beginning

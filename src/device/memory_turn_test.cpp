@@ -113,7 +113,7 @@ TEST(MemoryTurn, AnErrorHalfWayLeavesAllAwake) {
   EXPECT_TRUE(kept.is_unchanged());
 }
 
-// Nobody touches so large a block: it has addresses only.
+// So large a block is never touched: it has addresses only.
 TEST(MemoryTurn, WhatCannotBeKeptIsRefusedWithWhatWouldFit) {
   Block fits(5000, MemoryTag::kOptimizer);
   const int64_t limit = pool().limit(), large = available_host_bytes() + (1 << 20);

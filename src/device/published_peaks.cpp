@@ -12,7 +12,7 @@ struct Peak {
 // PCIe). Their PCIe and NVL variants have other peaks and other names.
 constexpr Peak kPeaks[] = {
     {"NVIDIA H100 80GB HBM3", 989}, {"NVIDIA A100-", 312}, {"NVIDIA A100 80GB PCIe", 312}};
-constexpr std::string_view kH200 = "NVIDIA H200";  // the NVL variant's name goes on
+constexpr std::string_view kH200 = "NVIDIA H200";  // the NVL variant's name is longer
 
 }  // namespace
 

@@ -85,12 +85,12 @@ TEST(Sharing, DescriptorsOfARefusedBlockAreClosed) {
     const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     const std::array<int64_t, 3> header{0, 4096, 1};
     iovec part{const_cast<int64_t*>(header.data()), bytes};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> beside{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> ancillary{};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    message.msg_control = beside.data();
-    message.msg_controllen = beside.size();
+    message.msg_control = ancillary.data();
+    message.msg_controllen = ancillary.size();
     cmsghdr* const control = CMSG_FIRSTHDR(&message);
     *control = {CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
     const std::array<int, 2> files{null.get(), null.get()};

@@ -256,7 +256,7 @@ void TaggedPool::fail_out_of_memory(int64_t bytes, MemoryTag tag) const {
       used + bytes > limit_
           ? fmt::format("{} of the limit of {}{} are in use", format_bytes(used), format_bytes(limit_), whose)
       : !limited_by_.empty()
-          ? fmt::format("{} leaves no more beside the {} in use (the limit is {}); raise it", limited_by_,
+          ? fmt::format("{} allows no more than the {} in use (the limit is {}); raise it", limited_by_,
                         format_bytes(used), format_bytes(limit_))
           : fmt::format(
                 "the device has no free memory beyond the {} that this process holds (the limit is {}); "

@@ -15,7 +15,7 @@ void clear(void* memory, Device device, int64_t bytes);
 // Waits until a device has done everything asked of it; reports what went wrong meanwhile.
 void synchronize(Device device);
 
-// A copy that is on its way to the CPU; the device goes on with later work meanwhile.
+// A copy that is on its way to the CPU; the device runs later work meanwhile.
 class Reading {
  public:
   virtual ~Reading() = default;

@@ -11,8 +11,8 @@
 namespace temper::foreign {
 
 // Forms that nvidia-modelopt has no name for: integers with zero points, X.weight_zero_point I8 of the
-// scales' shape beside those tensors, and X.input_zero_point; packed in words, zero points are, too, along
-// the rows. Null: there is none.
+// scales' shape in addition to those tensors, and X.input_zero_point. Where weights are packed in words, zero
+// points are, too, along the rows. Null: there is none.
 const ModeloptAlgorithm* find_compressed_algorithm(std::string_view name);
 bool only_compressed(const ModeloptAlgorithm& algorithm);
 

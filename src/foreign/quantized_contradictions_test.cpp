@@ -30,15 +30,15 @@ TEST_F(Quantized, BlocksOfOtherWidthsAreRefused) {
   add("m.x.weight_scale", Tensor::zeros({4, 2}, DType::kF32, MemoryTag::kData));
   algorithm("W4A16_AWQ");
   expect_has(load_error(), "'m.x.weight' is in blocks of 128, but has 32 columns");
-  const auto beside = [&](int64_t size) {
+  const auto write_extra = [&](int64_t size) {
     write_file(folder_ / "hf_quant_config.json",
                fmt::format(R"({{"quantization": {{"quant_algo": "W4A16_AWQ", "group_size": {}}}}})", size));
   };
-  beside(16);
+  write_extra(16);
   EXPECT_EQ(load_error(), "");
   algorithm("W4A16_AWQ", R"(, "group_size": 16)");
   EXPECT_EQ(load_error(), "");
-  beside(32);
+  write_extra(32);
   expect_has(load_error(), "config.json] group_size is 16, but 32 in ");
   remove_all(folder_ / "hf_quant_config.json");
   const auto group = [&](int64_t size) {

@@ -210,7 +210,7 @@ TEST_F(CompressedWriters, BySizesOfGroups) {
           {"fp8 in square tiles", tiles("[8, 8]"), {fp8_, scales({1, 2})}, true},
           {"fp8 in flat tiles", tiles("[4, 8]"), {fp8_, scales({2, 2})}, false},
           {"fp8 in one tile", tiles("[16, 16]"), {fp8_, scales({1, 1})}, true},
-          {"fp8 beside tiles", tiles("[4, 4]"), {fp8_, scales({8})}, true}});
+          {"fp8 by rows, not tiles", tiles("[4, 4]"), {fp8_, scales({8})}, true}});
 }
 
 // In words a zero point of 0 is stored as the middle.

@@ -213,13 +213,14 @@ TEST_F(Activations, AMatrixOfNoGroupIsToldOnce) {
   group(R"({"num_bits": 8, "type": "float", "strategy": "token"})", R"(["m.y"])");
   write();
   const ModelFolder folder = ModelFolder::open(folder_.path());
-  const auto told = [&] {
+  const auto warning = [&] {
     testing::internal::CaptureStderr();
     EXPECT_EQ(text_of(folder.form()->activations(folder, {"m.x.weight", 4, 32}).input), "as they are");
     return testing::internal::GetCapturedStderr();
   };
-  expect_has(told(), "'m.x.weight' is quantized, but among the targets of no group of quantization_config");
-  EXPECT_EQ(told(), "");
+  expect_has(warning(),
+             "'m.x.weight' is quantized, but among the targets of no group of quantization_config");
+  EXPECT_EQ(warning(), "");
 }
 
 }  // namespace

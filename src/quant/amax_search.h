@@ -7,8 +7,8 @@
 #include "quant/histogram.h"
 #include "quant/zero_points.h"
 
-// Searches for the amax of weights (compact, on the CPU, any floating-point dtype), of which each group has
-// one (quant/groups.h).
+// Searches for the amax of weights (compact, on the CPU, any floating-point dtype). Each group has one
+// (quant/groups.h).
 namespace temper::quant {
 
 // What an amax is multiplied by to find a better one: from 0.25 to 4 in equal steps.

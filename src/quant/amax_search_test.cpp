@@ -1,4 +1,4 @@
-// Calibrations beside those of nvidia-modelopt (tools/oracles/make_calibration_cases.py).
+// Calibrations compared with those of nvidia-modelopt (tools/oracles/make_calibration_cases.py).
 #include "quant/amax_search.h"
 
 #include <gtest/gtest.h>

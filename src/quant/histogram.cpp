@@ -15,8 +15,8 @@ namespace {
 constexpr int64_t kFirstBin = 128;  // of searches: below, too much would be cut off
 constexpr size_t kValuesAtOnce = 1 << 16;
 
-// Of the first `end` bins: what `levels` levels make of them, beside what they are with all that is beyond in
-// the last one. Infinite where a bin has values and its level has none.
+// The divergence of the first `end` bins, with all counts beyond them in the last one, from their values on
+// `levels` levels. Infinite where a bin has values and its level has none.
 double divergence(std::span<const int64_t> bins, int64_t end, int64_t beyond, int64_t levels) {
   std::vector<double> sums(static_cast<size_t>(levels)), used(static_cast<size_t>(levels));
   const auto level_of = [&](int64_t bin) { return static_cast<size_t>(bin * levels / end); };

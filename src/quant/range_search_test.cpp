@@ -24,7 +24,7 @@ Tensor lopsided(const Shape& shape) {
   return values;
 }
 
-// In double precision, but for the step, which is a float32.
+// In double precision, except the step, which is a float32.
 double error_of(std::span<const float> values, double low, double high) {
   const double step = static_cast<float>((high - low) / 15), zero = -8 - std::nearbyint(low / step);
   double sum = 0;

@@ -29,7 +29,7 @@ constexpr ZeroPoint zero_point_of(const Element& element, float low, float high)
   return {step, zero > element.largest ? element.largest : zero};
 }
 
-// The integer that stands for x: one of the element's.
+// The integer that represents x: one of the element's.
 constexpr float integer_of(const Element& element, const ZeroPoint& at, float x) {
   const float whole = round_to(whole_numbers(), x / at.step) + at.zero;
   return whole < element.lowest ? element.lowest : whole > element.largest ? element.largest : whole;

@@ -22,7 +22,7 @@ const PlannedQuantizer* input_beside(const QuantizerPlan& plan, const PlannedQua
   return found == plan.quantizers.end() ? nullptr : &*found;
 }
 
-// Without factors nobody watches inputs that are not quantized.
+// Without column factors, inputs that are not quantized are not observed.
 void check_clips(const QuantizerPlan& plan) {
   for (const PlannedQuantizer& weight : plan.quantizers) {
     if (weight.of_input || !weight.keeps_amax()) continue;
@@ -30,8 +30,7 @@ void check_clips(const QuantizerPlan& plan) {
     const PlannedQuantizer* const input = input_beside(plan, weight);
     if (input == nullptr || !input->keeps_amax())
       fail(
-          "[quantize.calibration] awq_clip needs inputs that are calibrated beside weights in blocks, and {} "
-          "has none: "
+          "[quantize.calibration] awq_clip needs calibrated inputs for weights in blocks, and {} has none: "
           "write awq_full",
           weight.module());
   }
@@ -62,7 +61,7 @@ void plan_column_factors(const WeightTable& table, QuantizerPlan& plan, Calibrat
       continue;
     if (table.find(weight.weight)->experts_in_files > 0)
       fail(
-          "[quantize.calibration] {} needs the inputs of {}, and experts with biases show them to nobody: "
+          "[quantize.calibration] {} needs the inputs of {}, which cannot be read of experts with biases: "
           "give "
           "them a rule with weights: none, or write calibration: max",
           name_of(method), weight.module());

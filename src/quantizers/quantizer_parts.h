@@ -14,8 +14,8 @@ struct QuantizerPart {
   std::vector<int64_t> columns = {};
 };
 
-// `placement` is of the weight. An Error "[quantize] …" names a quantizer of which elements that share an
-// amax would be on several ranks, but for those of a whole matrix, of which ranks take the largest amax.
+// `placement` is of the weight. An Error "[quantize] …" names a quantizer if elements that share an amax
+// would be on several ranks. One amax for a whole matrix is allowed: the ranks take the largest.
 QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement);
 
 }  // namespace temper::quantizers

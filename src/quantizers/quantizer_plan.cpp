@@ -102,7 +102,7 @@ std::vector<std::string> written_names(const WeightTable& table) {
        nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest), join(names));
 }
 
-// Of a weight or an input with so many columns. `what` is "layers.0.mlp.down.weight".
+// Of a weight or an input with `columns` columns. `what` is "layers.0.mlp.down.weight".
 void check_columns(const std::string& what, const PlannedQuantizer& quantizer, int64_t columns) {
   const auto divides = [&](int64_t size, int64_t block, const char* of) {
     if (block > 0 && size % block == 0) return;
@@ -152,7 +152,7 @@ void check_inputs_of_experts(const WeightSpec& spec) {
       module, without_numbers(module.substr(0, module.rfind('.'))) + ".*");
 }
 
-// Of keys and values as the table has them beside queries; null: the module has none that are kept.
+// The rows of keys or values in the table's stacked qkv matrix; null: the module's are not in the KV cache.
 const WeightSegment* segment_of(const WeightSpec& spec, QuantizerRole role) {
   if (!module_of(spec.name).ends_with(".attention.qkv") || spec.segments.size() != 3) return nullptr;
   return &spec.segments[role == QuantizerRole::kKeys ? 1 : 2];

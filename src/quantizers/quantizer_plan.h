@@ -33,7 +33,7 @@ struct QuantizerKind {
 };
 
 // Of the modules that a pattern names: segments between dots are equal, `*`, or a range of numbers (0-3), and
-// a last `*` stands for everything below (ops/ops_config.h). Modules have two names: that of the weight table
+// a last `*` matches everything below (ops/ops_config.h). Modules have two names: that of the weight table
 // ("layers.0.attention.qkv") and those in Hugging Face's files ("model.layers.0.self_attn.q_proj").
 struct QuantizerRule {
   std::string modules;
@@ -112,7 +112,7 @@ struct PlannedQuantizer {
 
   bool keeps_amax() const { return amax.ndim() > 0; }
   bool rounds_again() const { return !kind.again.empty(); }
-  // Beside each amax, which is then the upper end of a range, there is the lower one.
+  // Then each amax is the upper end of a range, and there is a lower one for each.
   bool has_zero_points() const { return format.has_zero_points(); }
   quant::Format second_format() const;
   Shape second_amax() const;  // [1, 1] or, of experts that have their own, [experts, 1, 1]

@@ -24,7 +24,7 @@ quant::Extreme upper_end(const PlannedQuantizer& planned) {
 // The one with the larger magnitude; NaN stays.
 float farther(float a, float b) { return std::abs(b) > std::abs(a) || b != b ? b : a; }
 
-// The rows of each of so many experts, or (one place) all, but those of weight 0, on x's device.
+// The rows of each of `places` experts, or (one place) all, except those of weight 0, on x's device.
 std::vector<Tensor> rows_by_place(const Tensor& x, const Tensor& ids, const Tensor& weights, int64_t places) {
   const Tensor seen = ids.on({}), factors = weights.on({}), values = x.contiguous().on({});
   std::vector<std::vector<int64_t>> rows(static_cast<size_t>(places));

@@ -149,7 +149,7 @@ class BoundQuantizer {
   ops::RowRounding row_rounding(Device device) const;
   const PlannedQuantizer& planned() const { return own_->planned; }
   const Quantizers& all() const { return *all_; }
-  // False where the quantizer only watches, and nobody observes.
+  // False where the quantizer only watches, and observation is off.
   bool needs_rows() const { return !only_watches_ || all_->mode() == QuantizerMode::kObserve; }
 
  private:

@@ -148,7 +148,7 @@ TEST_F(CudaMemory, MemoryWaitsForEveryStreamThatUsedIt) {
   release(second, MemoryTag::kKvCache);
 }
 
-// Readings that are refused give their pinned memory back, and so do those that nobody waits for.
+// Readings that are refused free their pinned memory, and so do those that are not waited for.
 TEST_F(CudaMemory, ReadingsReuseTheirMemory) {
   void* memory = allocate(1 << 20, MemoryTag::kWorkspace);
   clear(memory, kGpu, 1 << 20);

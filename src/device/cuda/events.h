@@ -19,7 +19,7 @@ class CurrentGpu {
 };
 
 // An event of one GPU, to be recorded before anyone waits for it; taken from those that are free, because
-// making them takes long. Streams that were told to wait go on waiting when it is gone.
+// making them takes long. Streams that wait for it still do so after it is destroyed.
 class Event {
  public:
   explicit Event(int gpu);

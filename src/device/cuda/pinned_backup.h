@@ -14,11 +14,12 @@ class PinnedBackup {
   PinnedBackup(const PinnedBackup&) = delete;
   PinnedBackup& operator=(const PinnedBackup&) = delete;
 
-  // Makes it have at least so many bytes, whose contents are undefined. Called with the region's GPU current.
+  // Makes it hold at least `bytes` bytes, whose contents are undefined. Called with the region's GPU current.
   // An Error (kResources) where the system has no such memory; then there is none at all.
   void hold(int64_t bytes);
-  // Calls f(std::byte* part, int64_t done, int64_t size) for one part after the other of so many bytes that
-  // begin at `begin`. CUDA refuses a copy that crosses from memory pinned by one call into that of the next.
+  // Calls f(std::byte* part, int64_t done, int64_t size) for one part after the other of the `bytes` bytes
+  // that begin at `begin`. CUDA refuses a copy that crosses from memory pinned by one call into that of the
+  // next.
   template <class F>
   void for_parts(int64_t begin, int64_t bytes, F&& f) const {
     for (int64_t done = 0, size = 0; done < bytes; done += size) {

@@ -111,7 +111,7 @@ bool CudaRegion::back(int64_t /*begin*/, int64_t end) {
     if (chunks_.size() > before)
       allow_access(chunk_at(before), static_cast<int64_t>(chunks_.size() - before) * kCudaChunk, device_);
   } catch (...) {
-    unmap_from(before);  // nobody may use them
+    unmap_from(before);  // no block is in them yet
     throw;
   }
   held_ = static_cast<int64_t>(chunks_.size()) * kCudaChunk;

@@ -45,7 +45,7 @@ class CudaRegion final : public Region {
 
  private:
   void copy(const Blocks& blocks, cudaMemcpyKind kind) const;
-  bool map_chunk();  // one more, which nobody may use yet; false where there is no memory for it
+  bool map_chunk();  // one more, without access rights yet; false where there is no memory for it
   void unmap_from(size_t chunk);
   CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(base_); }
   CUdeviceptr chunk_at(size_t i) const { return address() + i * static_cast<size_t>(kCudaChunk); }

@@ -7,7 +7,7 @@
 namespace temper::device {
 
 // A pool for compute-sanitizer: every block is an allocation of its own, filled with NaN, so that touching
-// what is beside a block is an error that the tool sees, and using what nobody wrote one that tests see.
+// memory next to a block is an error that the tool sees, and using unwritten memory one that tests see.
 // Slow, and nothing can be paused. Chosen by TEMPER_GPU_POOL=separate.
 class SeparatePool final : public Pool {
  public:

@@ -75,7 +75,7 @@ TEST(CudaSharing, TwoProcessesSeeTheSameMemory) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   const Pair pair;
   const pid_t child = ::fork();
-  if (child == 0) {  // a process that forked after CUDA began cannot use it: it starts anew
+  if (child == 0) {  // a process that forked after CUDA began cannot use it: it calls exec
     const int end = ::dup(pair.ends[1]);  // stays open
     ::setenv(kSocket, std::to_string(end).c_str(), 1);
     ::execl("/proc/self/exe", "test_device", "--gtest_also_run_disabled_tests",

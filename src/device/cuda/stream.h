@@ -5,7 +5,7 @@
 
 namespace temper::device {
 
-inline constexpr int kMaxGpus = 8;     // of one machine that are told apart
+inline constexpr int kMaxGpus = 8;     // of one machine that have numbers of their own
 inline constexpr int kMaxStreams = 4;  // of one GPU
 int num_gpus();                        // visible ones; throws as driver() does
 // Refuses a GPU that kernels are not written for.
@@ -18,7 +18,7 @@ void require_supported(int index);
 cudaStream_t stream(Device device);
 
 // While one lives, the calling thread's work on this GPU goes to stream `index` (1 to kMaxStreams - 1),
-// beside that of stream 0. A stream's first work waits for all that the GPU was asked for before; after that
+// concurrent with that of stream 0. A stream's first work waits for all earlier work of the GPU; after that
 // only join(), copies between devices and memory that changes hands order streams. Whoever uses on one stream
 // what was allocated on another says so (Pool::used).
 class StreamScope {

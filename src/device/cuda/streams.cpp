@@ -57,7 +57,8 @@ class GpuStreams final : public Streams {
           "waiting for another stream");
   }
 
-  // A lost GPU is told by the next launch. Work that is captured runs later, and its memory is an arena's.
+  // A lost GPU is reported by the next launch. Work that is captured runs later, and its memory is an
+  // arena's.
   void finish() noexcept override {
     const CurrentGpu gpu(gpu_);
     for (const cudaStream_t stream : streams_)

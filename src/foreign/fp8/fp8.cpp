@@ -8,7 +8,7 @@
 namespace temper::foreign {
 namespace {
 
-// As nvidia-modelopt writes tiles, but for the name and the shape of the scales.
+// As nvidia-modelopt writes tiles, except the name and the shape of the scales.
 class TilesWriter : public MatrixWriter {
  public:
   TilesWriter(const QuantizedMatrix& matrix, int64_t tile)

@@ -181,14 +181,14 @@ std::string lower(std::string text) {
   return text;
 }
 
-Json with_modelopt_beside(Json config, const std::string& where, const Json& beside,
-                          const std::string& where_beside) {
-  const Json* how = beside.is_object() ? beside.find("quantization") : nullptr;
+Json completed_by_modelopt(Json config, const std::string& where, const Json& extra,
+                           const std::string& where_extra) {
+  const Json* how = extra.is_object() ? extra.find("quantization") : nullptr;
   if (!config.is_object() || how == nullptr || !how->is_object()) return config;
   const auto check = [&](const char* key, const Json& own, const Json& other, bool same) {
     if (!same)
       fail("[{}] {} is {}, but {} in {}: one of them is wrong; write the folder again", where, key,
-           own.dump(), other.dump(), where_beside);
+           own.dump(), other.dump(), where_extra);
   };
   const Json *own = config.find("quant_algo"), *other = how->find("quant_algo");
   if (own != nullptr && other != nullptr && own->is_string() && other->is_string())
@@ -209,7 +209,7 @@ std::shared_ptr<const QuantizedForm> modelopt_form(const Json& config, const std
 void register_modelopt();
 void register_modelopt() {
   checkpoints::quantized_forms().add(
-      "modelopt", {modelopt_form, "hf_quant_config.json", "quantization", with_modelopt_beside});
+      "modelopt", {modelopt_form, "hf_quant_config.json", "quantization", completed_by_modelopt});
 }
 
 }  // namespace temper::foreign

@@ -116,13 +116,13 @@ TEST_F(ModeloptRefusals, FilesBesideThatSayNothingChangeNothing) {
   add("m.x.weight", zeros({2, 32}, DType::kU8));
   add("m.x.weight_scale", zeros({4, 2}, DType::kF32));
   algorithm("W4A16_AWQ", R"(, "group_size": 16)");
-  for (const char* beside : {"[]", "{}", R"({"quantization": 3})", R"({"quantization": {}})",
-                             R"({"quantization": {"quant_algo": 3, "group_size": "32"}})",
-                             R"({"quantization": {"quant_algo": "W4A16_AWQ", "group_size": 16}})"}) {
-    write_file(folder_ / "hf_quant_config.json", beside);
-    EXPECT_EQ(load_error(), "") << beside;
+  for (const char* extra : {"[]", "{}", R"({"quantization": 3})", R"({"quantization": {}})",
+                            R"({"quantization": {"quant_algo": 3, "group_size": "32"}})",
+                            R"({"quantization": {"quant_algo": "W4A16_AWQ", "group_size": 16}})"}) {
+    write_file(folder_ / "hf_quant_config.json", extra);
+    EXPECT_EQ(load_error(), "") << extra;
   }
-  // The width that stands in the file beside alone, or is no number in config.json.
+  // The width is only in hf_quant_config.json, or is not a number in config.json.
   write_file(folder_ / "hf_quant_config.json", R"({"quantization": {"group_size": 16}})");
   for (const char* own : {"", R"(, "group_size": null)"}) {
     algorithm("W4A16_AWQ", own);

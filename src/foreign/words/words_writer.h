@@ -14,7 +14,8 @@ struct WordsForm {
   DType scales = DType::kF16;
 };
 
-// The matrix `held` as a folder has it, but for its values: symmetric where all its zeros are in the middle.
+// The form of the matrix `held` in a folder, without its values: symmetric where all its zeros are in the
+// middle.
 WordsForm words_form_of(const WordedMatrix& held, int64_t rows);
 
 // Of a group the values from the least to the largest, and 0, or to the largest magnitude in both directions:

@@ -8,7 +8,7 @@ namespace temper {
 // Where a backward kernel puts a parameter's gradient.
 struct GradTarget {
   Tensor buffer;  // the parameter's shape; float32, or bfloat16 where a run asked for that; undefined:
-                  // nobody wants it
+                  // not computed
   bool accumulate = false;  // add to what is there; otherwise overwrite
   bool wanted() const { return buffer.defined(); }
 };

@@ -64,13 +64,13 @@ struct Parameter {
   Tensor value;                    // of any shape
   std::shared_ptr<GradSlot> grad;  // null while frozen
   Tensor scales = {};              // [rows], of a frozen matrix kept in 8 bits (primitives/quantized.h)
-  // The value is there only while it is used, in the backward pass again: nobody keeps it between.
+  // The value exists only while it is used, in the forward pass and again in the backward pass.
   bool comes_and_goes = false;
 };
 
 struct TapeOptions {
   bool recording = true;       // false is for inference: record() then only wraps its outputs
-  bool rematerialize = false;  // ops that are cheap give their outputs a `remake`, so that nobody keeps them
+  bool rematerialize = false;  // outputs of cheap ops are recomputed in backward (`remake`), not kept
   bool keep_states =
       false;  // recurrent ops that can keep states for backward do, instead of computing them again
 };
@@ -106,10 +106,10 @@ class Tape {
   Var record(Tensor output, const std::vector<const Var*>& inputs, Backward backward);
   std::vector<Var> record(std::vector<Tensor> outputs, const std::vector<const Var*>& inputs,
                           BackwardMany backward);
-  // An output whose gradient is the input's but for what `edit` changes in it, so that it is formed in the
-  // input's own memory, of the input's shape. `edit` runs when all of it has arrived, may find contributions
-  // of earlier tapes that it has edited before, and must change nothing in those. For parameters that nothing
-  // else reads. No `edit`: the gradient stays as it is.
+  // An output whose gradient is the input's except for what `edit` changes in it, so that it is formed in the
+  // input's own memory, with the input's shape. `edit` runs when all of it has arrived, may find
+  // contributions of earlier tapes that it has edited before, and must change nothing in those. For
+  // parameters that nothing else reads. No `edit`: the gradient stays as it is.
   Var record_in_place(Tensor output, const Var& input, Backward edit);
 
   // Activation checkpointing: runs `body` without recording and keeps only its input; backward runs it again,

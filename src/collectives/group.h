@@ -115,8 +115,8 @@ class Group {
     Group& group_;
     const int exceptions_;
   };
-  // Until end_overlap() collectives overlap with the work that this rank launches on its device, which may not
-  // touch their operands. Each collective begins after the work launched before it.
+  // Until end_overlap() collectives overlap with the work that this rank launches on its device, which may
+  // not touch their operands. Each collective begins after the work launched before it.
   void begin_overlap() { do_begin_overlap(); }
   void end_overlap() { do_end_overlap(); }
   // Overlapped collectives of this group do not wait for those of other groups (a stream of its own): for a

@@ -46,7 +46,7 @@ struct Field {
 
   // kList
   std::function<size_t()> size;
-  std::function<void(size_t)> reset;      // to so many elements with their defaults
+  std::function<void(size_t)> reset;      // to this number of elements, with their defaults
   std::function<Schema(size_t)> element;  // the keys of one element; valid until the next reset
   std::string shorthand_key;
 

@@ -163,7 +163,7 @@ class Loader {
     if (field.kind != Field::Kind::kGroup) written_.insert(path);
   }
 
-  // One text where a list may be stands for its only element.
+  // One text in the place of a list is its only element.
   static Node as_list(const Field& field, const Node& node) {
     if (node.kind != Node::Kind::kText || field.shorthand_key.empty()) return node;
     return {.kind = Node::Kind::kList, .items = {node}, .where = node.where, .key_where = node.key_where};
@@ -187,7 +187,7 @@ class Loader {
     }
   }
 
-  // A list set again, by a flag, starts anew.
+  // A list that a flag sets again is replaced.
   void forget_elements(const std::string& path) {
     std::erase_if(written_, [&](const std::string& key) { return key.starts_with(path + "["); });
   }

@@ -18,7 +18,7 @@ void load(Schema& schema, const std::string& yaml_file, const std::vector<std::s
 // The same of a file that dump() wrote: keys may have names of older versions (Field::formerly).
 void load_saved(Schema& schema, const std::string& yaml_file, const std::vector<std::string>& flags = {});
 
-// The same from text; `where` stands for the file in messages.
+// The same from text; messages name `where` in the place of the file.
 void load_text(Schema& schema, std::string_view yaml, std::string_view where,
                const std::vector<std::string>& flags = {});
 

@@ -238,7 +238,7 @@ Json read_value(const Field& field, const Node& node, std::string_view path) {
     if (!value || !in_range(field, *value)) fail_value(field, false, node, path);
     return *std::move(value);
   }
-  // One text stands for a list of it: a file, a module.
+  // One text in the place of a list is its only element: a file, a module.
   if (node.kind == Node::Kind::kText && type.scalar == Type::Scalar::kString && type.size < 0)
     return Json::Array{*read_scalar(field, node, path)};
   if (node.kind != Node::Kind::kList) fail_value(field, false, node, path);

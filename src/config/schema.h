@@ -12,7 +12,7 @@
 namespace temper::config {
 
 // The keys of a configuration struct, each bound to one of its variables, which must outlive the schema and
-// stay where they are. A struct declares its keys once, in a function found beside it:
+// stay where they are. A struct declares its keys once, in a function next to it:
 //
 //   struct OptimizerConfig { double lr = 1e-5; std::array<double, 2> betas{0.9, 0.95}; };
 //   void describe(config::Schema& s, OptimizerConfig& c) {
@@ -74,8 +74,8 @@ class Schema {
   }
 
   // An unknown key of this name, at any place, gets this answer. `meant` is the dotted path of the key that
-  // it stands for, as in help ("adapters[].rank"), or a whole sentence. A name may stand for several keys,
-  // but a sentence is its only answer. Of the root schema.
+  // it means, as in help ("adapters[].rank"), or a whole sentence. A name may mean several keys, but a
+  // sentence is its only answer. Of the root schema.
   void answer(const std::string& name, std::string meant);
   const std::map<std::string, std::vector<std::string>>& answers() const { return answers_; }
 

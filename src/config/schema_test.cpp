@@ -114,7 +114,7 @@ TEST(Values, RefusalsSayWhatIsExpectedAndWhatIsMeant) {
 
 TEST(Suggestions, KnowWhereElseAKeyIs) {
   for (const auto& [yaml, expected] : std::vector<std::pair<std::string, std::string>>{
-           // The answer's key stands beside this one, or nowhere near it.
+           // The answer's key is in the same group as this one, or in another one.
            {"second: {learning_rate: 1}", "'second.learning_rate'; Temper calls it 'second.lr'"},
            {"nothing: {learning_rate: 1}", "'nothing.learning_rate'; Temper calls it 'first.lr'"},
            {"learning_rate: 1", "'learning_rate'; Temper calls it 'first.lr'"},

@@ -30,10 +30,10 @@ const Schema* schema_at(const Schema& root, const std::string& path) {
   return field != nullptr ? field->group.get() : nullptr;
 }
 
-// Where a key beside `path` has the name of one that may be meant, it is the one: of an adapter, say. Else
-// each may be.
-std::vector<std::string> beside(const Schema& root, const std::string& path,
-                                const std::vector<std::string>& meant) {
+// If a key in the same group as `path` has the name of one that may be meant, only that one, for example of
+// an adapter. Otherwise all that may be meant.
+std::vector<std::string> likely_keys(const Schema& root, const std::string& path,
+                                     const std::vector<std::string>& meant) {
   const std::string parent = split_leaf(path).first;
   const Schema* siblings = parent.empty() ? nullptr : schema_at(root, parent);
   for (const std::string& key : meant)
@@ -64,12 +64,12 @@ std::string answer_of(const Schema& root, const std::string& path) {
   std::vector<std::string> renamed;
   collect_renamed(root, "", name, renamed);
   if (!renamed.empty())
-    return fmt::format("its name is '{}' now", join(beside(root, path, renamed), "' or '"));
+    return fmt::format("its name is '{}' now", join(likely_keys(root, path, renamed), "' or '"));
   const auto found = root.answers().find(name);
   if (found == root.answers().end()) return "";
   const std::vector<std::string>& meant = found->second;
   if (meant.front().find(' ') != std::string::npos) return meant.front();
-  return fmt::format("Temper calls it '{}'", join(beside(root, path, meant), "' or '"));
+  return fmt::format("Temper calls it '{}'", join(likely_keys(root, path, meant), "' or '"));
 }
 
 // The key is in several places: at most three. Those in lists count where they are nearer to the top than all

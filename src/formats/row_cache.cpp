@@ -27,7 +27,7 @@ int64_t time_of(const std::string& path) {
   return int64_t{info.st_mtim.tv_sec} * 1000000000 + info.st_mtim.tv_nsec;
 }
 
-// What changes when a file is written anew or replaced by another one.
+// What changes when a file is rewritten or replaced by another one.
 struct Stamp {
   int64_t time = 0;
   int64_t size = 0;

@@ -15,7 +15,7 @@ struct CachedRows {
 };
 
 // Converts when that has not been done. Only one process does, the others wait; one that is killed leaves a
-// temporary file that the next conversion removes, as it does with rows that nobody has opened for 30 days.
+// temporary file that the next conversion removes, as it does with rows that were not opened for 30 days.
 // Errors: what the conversion finds wrong; a cache that cannot be written; too little space, before writing
 // where it can be known.
 CachedRows cached_rows(const std::string& path, const std::string& format, const Conversion& conversion);

@@ -17,7 +17,7 @@ constexpr std::string_view kOneRowALine = "jsonl";
 // The parser's "[:LINE:COLUMN] message", counted from the row's own beginning; without a place, "[] message".
 struct Complaint {
   int64_t line = 1;
-  size_t column = 0;  // 0: not told
+  size_t column = 0;  // 0: not known
   std::string_view message;
 };
 

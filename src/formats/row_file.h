@@ -22,9 +22,8 @@ struct OpenedFile {
 // file must not change meanwhile.
 class RowFile {
  public:
-  // Reads the file once. What it is, its content says; only plain text and tables are told by their name.
-  // Errors name the file, and for a
-  // broken one the line and column.
+  // Reads the file once. Its content says what it is; only plain text and tables are recognized by their
+  // name. Errors name the file, and for a broken one the line and column.
   static std::unique_ptr<RowFile> open(const std::string& path);
 
   virtual ~RowFile() = default;

@@ -55,8 +55,8 @@ double sum_of_squares(const std::vector<Tensor>& gradients) {
 
 }  // namespace
 
-// What ranks share is added up in double, and rounded once: the norm has the same bits, but for one in many
-// millions, whoever has which part. Other devices than the host send two numbers in the place of a double.
+// The sum over ranks is formed in double and rounded once: apart from one case in many millions, the norm has
+// the same bits however the parts are distributed. Devices send two numbers in the place of a double.
 Tensor gradient_norm(const TrainedParameters& trained, ops::Bound<ops::GlobalNorm> norm) {
   const Sharing& sharing = trained.sharing();
   const Device device = trained.store().device();

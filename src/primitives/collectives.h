@@ -8,7 +8,8 @@ namespace temper::primitives {
 
 // [n, …] of each rank, where n · ranks are at least `rows`, to the first `rows` of all in their order.
 Var gather_rows_of_ranks(Tape& tape, const Var& x, collectives::Group& ranks, int64_t rows);
-// The sum of the ranks' [rows, …], of which each gets n = rows / ranks, rounded up; behind the last: zeros.
+// The sum of the ranks' [rows, …]. Each rank gets n = rows / ranks of its rows, rounded up; padded with
+// zeros.
 Var scatter_sum_of_ranks(Tape& tape, const Var& x, collectives::Group& ranks);
 // x, the same on all ranks, which make different things of it.
 Var read_by_ranks(Tape& tape, const Var& x, collectives::Group& ranks);

@@ -12,7 +12,7 @@ inline Tensor empty(const Shape& shape, DType dtype, Device device) {
 }
 inline Tensor empty_floats(const Shape& shape, Device device) { return empty(shape, DType::kF32, device); }
 
-// The float32 gradient of an input, for a device to write to; undefined where nobody wants it.
+// The float32 gradient of an input, for a device to write to; undefined if it is not needed.
 inline Tensor wanted_gradient(const Var& input) {
   return input.requires_grad() ? empty_floats(input.shape(), input.value.device()) : Tensor();
 }

@@ -28,11 +28,11 @@ struct Nf4Part {
   std::vector<Slice> here;
 };
 
-// Memory for matrices of so many rows, uninitialised but for `starts`.
+// Memory for matrices of these numbers of rows, uninitialized except `starts`.
 Nf4Matrix empty_nf4(const std::vector<int64_t>& rows, int64_t columns, bool double_quantization,
                     Device device);
-// The same for parts, of matrices of so many columns, of which these are kept: an even number from an even
-// one on.
+// The same for parts of matrices of `columns` columns. Only the columns `here` are kept: an even number from
+// an even one on.
 Nf4Matrix empty_nf4(const std::vector<Nf4Part>& parts, int64_t columns, const Slice& here,
                     bool double_quantization, Device device);
 // Sets the matrix whose first row is `first`, which was encoded as this one is.

@@ -43,7 +43,8 @@ std::vector<Var> split(Tape& tape, const Var& x, int dim, const std::vector<int6
 Var concat_first(Tape& tape, const std::vector<Var>& parts);  // along dimension 0
 Var concat_last(Tape& tape, const Var& a, const Var& b);      // along the last dimension
 
-// Which rows are wanted of so many, and for the way back where each of these went. On the CPU, int32.
+// Which of `rows` rows are chosen, and for backward the places that each of them was copied to. On the CPU,
+// int32.
 struct ChosenRows {
   // ids [n]; an Error where one is none of the rows. The way back is needed where they have a gradient.
   ChosenRows(const Tensor& ids, int64_t rows, bool way_back);

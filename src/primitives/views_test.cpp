@@ -78,7 +78,7 @@ TEST(Views, Narrow) {
 }
 
 TEST(Views, PartsOverlapAndAddUp) {
-  check_view("x[0:2] beside x[1:3]", {view_input(1, {3, 2})}, {0, 1, 2, 3, 2, 3, 4, 5},
+  check_view("x[0:2] and x[1:3]", {view_input(1, {3, 2})}, {0, 1, 2, 3, 2, 3, 4, 5},
              [](Tape& tape, const std::vector<Var>& v) {
                return concat_first(tape, {narrow(tape, v[0], 0, 0, 2), narrow(tape, v[0], 0, 1, 2)});
              });

@@ -12,7 +12,7 @@ namespace temper::reports {
 class MetricsWriter {
  public:
   // Continues after `last_step`: lines of later steps are removed, so that a resumed run's file equals an
-  // uninterrupted run's. With -1 the file starts anew. An incomplete last line, left by a crash, is dropped;
+  // uninterrupted run's. With -1 the file starts empty. An incomplete last line, left by a crash, is dropped;
   // any other line that is not an object with an integer "step" is an error that names it. `evaluates_again`:
   // of `last_step` only the first line stays, which is the update's own.
   explicit MetricsWriter(const std::string& path, int64_t last_step = -1, bool evaluates_again = false);

@@ -37,7 +37,7 @@ struct ProgressOptions {
 ProgressOptions progress_for_stderr();  // a terminal if standard error is one
 
 // Shows the run's progress. On a terminal, log lines clear the live line first, and the next step draws it
-// anew; the last step's line stays. The log's copy (base/log.h) gets a line as often as what is not a
+// again; the last step's line stays. The log's copy (base/log.h) gets a line as often as what is not a
 // terminal does, and the last one.
 class Progress {
  public:

@@ -34,7 +34,7 @@ TEST(RewardProtocol, Answers) {
   EXPECT_TRUE(answer_of(R"({"id": 7, "reward": 1, "messages": null})").verdict.next.is_null());
 }
 
-// As Python writes them: that answer cannot be judged, and the judge goes on.
+// As Python writes them: that answer cannot be judged, and the program continues.
 TEST(RewardProtocol, RewardsThatAreNotFinite) {
   for (const std::string number : {"NaN", "Infinity", "-Infinity"}) {
     const ProtocolAnswer answer =

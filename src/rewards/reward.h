@@ -30,7 +30,7 @@ struct Verdict {
 };
 
 // Advantages are made of sums and squares of rewards, and gradients of these, in float32: none of them
-// overflows up to here. Why a sum of rewards cannot be learnt from; empty: it can.
+// overflows up to here. Why a sum of rewards cannot be used in training; empty: it can.
 constexpr double kLargestReward = 1e30;
 std::string problem_of_reward(double reward);
 
@@ -42,7 +42,7 @@ class Reward {
   virtual ~Reward() = default;
   // `id` is of no answer that is still awaited; what `sample.row` points to is read before this returns.
   virtual void submit(int64_t id, const Sample& sample) = 0;
-  // The verdicts that are there. Where none is, but some are awaited, waits so many seconds at most for one.
+  // The verdicts that are there. If there is none, but some are awaited, waits for one, at most `seconds`.
   // In any order. An Error where no more answers can be judged.
   virtual std::vector<std::pair<int64_t, Verdict>> take(double seconds) = 0;
 };

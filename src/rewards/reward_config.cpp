@@ -31,7 +31,7 @@ const Room& room_of(const RewardConfig& config, const std::string& key) {
        near.empty() ? "" : fmt::format("; did you mean {}?", near), join(types()));
 }
 
-// The keys that were set, but for those that every type has.
+// The keys that were set, except those that every type has.
 std::vector<std::string> set_keys(const RewardConfig& config) {
   RewardConfig set = config, none;
   const config::Schema schema = config::schema_of(set), defaults = config::schema_of(none);

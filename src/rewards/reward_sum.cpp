@@ -52,7 +52,7 @@ void RewardSum::collect(size_t part, double seconds) {
   if (missing_[part] == 0) return;
   for (auto& [id, verdict] : rewards_[part]->take(seconds)) {
     const auto found = awaited_.find(id);
-    invariant(found != awaited_.end(), fmt::format("a verdict on answer {}, which nobody awaits", id));
+    invariant(found != awaited_.end(), fmt::format("a verdict on answer {}, which is not awaited", id));
     --missing_[part];
     Awaited& awaited = found->second;
     awaited.parts[part] = std::move(verdict);

@@ -7,7 +7,7 @@
 
 namespace temper::templates {
 
-// A conversation's messages, each text but for the roles traced to its message and field.
+// A conversation's messages; each text, except the roles, is traced to its message and field.
 Value traced_messages(const Json& messages);
 
 inline constexpr std::string_view kWhiteSpace = " \t\n\r\v\f";  // of ASCII

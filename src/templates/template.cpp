@@ -15,7 +15,7 @@
 namespace temper::templates {
 namespace {
 
-// What texts of variables beside the messages come from.
+// The source of texts of variables other than the messages.
 constexpr size_t kNoMessage = SIZE_MAX;
 constexpr Source kTools{kNoMessage, Field::kToolCalls}, kDocuments{kNoMessage, Field::kContent};
 

@@ -13,7 +13,7 @@
 namespace temper::templates {
 
 // A rendered template, the byte ranges [begin, end) of the text that stood in {% generation %} blocks, and
-// which of its bytes came from which field of which item of the variable `messages` (but for the items'
+// which of its bytes came from which field of which item of the variable `messages` (except the items'
 // roles). Blocks inside macros and set blocks have no place in the text, and no range.
 struct Rendered {
   std::string text;
@@ -26,7 +26,7 @@ struct Rendered {
 
 // A template in the Jinja that model cards use, as transformers sets it up: trim_blocks, lstrip_blocks, loop
 // controls, raise_exception, strftime_now, tojson without HTML escapes; values cannot be changed. Errors are
-// "[where:line] …". Rendering is a pure function of the values (but for strftime_now), bounded in depth
+// "[where:line] …". Rendering is a pure function of the values (except for strftime_now), bounded in depth
 // and by the limits; one template may render in several threads at once.
 class Template {
  public:

@@ -8,7 +8,7 @@ namespace temper {
 
 // Memory for work that runs again on the same addresses. While a Scope lives, activations, workspace and
 // gradients that its thread makes on the arena's device are blocks of the arena. A block whose tensor is gone
-// serves the scope's next tensors and nobody else: memory goes back to the pool with the arena, or with the
+// serves the scope's next tensors only: memory goes back to the pool with the arena, or with the
 // last tensor on it, whichever is later. So a graph captured in a scope may run as long as the arena is
 // there: what it writes belongs to no one else, whatever the pool hands out meanwhile.
 class Arena {

@@ -24,7 +24,7 @@ class HostValue {
 
 // What work on a device takes from the CPU. A captured graph repeats its launches with the arguments that
 // they had, so kernels ask for such things by the functions below: in the Scope of a HostInputs these are
-// kept together with how to make them, and brought anew before each run; elsewhere they are brought once.
+// kept together with how to make them, and copied again before each run; elsewhere they are copied once.
 //
 // Tensors and values of the CPU are read when they are brought: whoever repeats the work writes what is new
 // into the same tensors.

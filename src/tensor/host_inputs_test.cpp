@@ -19,7 +19,7 @@ TEST(HostInputs, OutsideOfAScopeTheyAreBroughtOnce) {
   number = 4;
   EXPECT_EQ(found.values<int32_t>()[0], 3);
   EXPECT_FALSE(HostInputs::recording());
-  take_for_granted("nothing", [] { return false; });  // nobody asks
+  take_for_granted("nothing", [] { return false; });  // never called
 }
 
 TEST(HostInputs, AreBroughtAnew) {

@@ -8,9 +8,9 @@
 
 namespace temper {
 
-// Work on tensors that is done again and again, the same each time but for what the tensors hold. On a device
-// that captures graphs the first run is a plain one, in which kernels are loaded and products planned; the
-// second is captured, and from then on one launch is all that a run costs the host. Elsewhere, and where
+// Work on tensors that is done again and again, the same each time except for the values of the tensors. On a
+// device that captures graphs the first run is a plain one, in which kernels are loaded and products planned;
+// the second is captured, and from then on one launch is all that a run costs the host. Elsewhere, and where
 // `captured` is false, each run calls `work`. What `work` makes on its way lies in an arena; what it keeps
 // from run to run it must own. What it takes from the CPU it takes as tensor/host_inputs.h says; a run for
 // which something taken for granted no longer holds is a first one again.

@@ -33,7 +33,7 @@ TEST(Arena, KeepsItsMemoryForItself) {
     EXPECT_GE(taken, 2000);
     const Tensor outside = make(5000);
     kept = Tensor();
-    EXPECT_NE(make(1000).raw(), place);  // nobody else gets it
+    EXPECT_NE(make(1000).raw(), place);  // it is not used for another tensor
     const Arena::Scope scope(arena);
     kept = make(1000);
     EXPECT_EQ(kept.raw(), place);

@@ -37,7 +37,7 @@ class Tensor {
 
   static Tensor empty(Shape shape, DType dtype, MemoryTag tag = MemoryTag::kActivations, Device device = {});
   static Tensor zeros(Shape shape, DType dtype, MemoryTag tag = MemoryTag::kActivations, Device device = {});
-  // Memory of somebody else, for example a mapped file; `owner` is kept as long as the tensor lives.
+  // Memory that it does not own, for example a mapped file; `owner` is kept as long as the tensor lives.
   static Tensor borrow(const void* data, Shape shape, DType dtype, std::shared_ptr<const void> owner);
   template <class T>
   static Tensor from(std::span<const T> values, Shape shape, MemoryTag tag = MemoryTag::kData) {

@@ -78,7 +78,7 @@ TEST(DeclaredTokens, OneWithoutAnIdNeedsRoomInTheModel) {
 TEST(DeclaredTokens, TheDecoderDecidesOverAddedTokens) {
   const std::string start =
       R"({"added_tokens_decoder": {"281": {"content": "<|im_start|>", "special": true}}})";
-  const auto told = [&](const std::string& added) {
+  const auto warning = [&](const std::string& added) {
     testing::internal::CaptureStderr();
     const Tokenizer tokenizer = load_with({{"tokenizer_config.json", start}, {"added_tokens.json", added}});
     EXPECT_EQ(tokenizer.encode("<|im_start|>user<|endoftext|>"), (std::vector<int32_t>{281, 270, 280}))
@@ -88,15 +88,15 @@ TEST(DeclaredTokens, TheDecoderDecidesOverAddedTokens) {
   const std::string left_out =
       "added_tokens.json] is left out where added_tokens_decoder of tokenizer_config.json says otherwise: ";
   expect_has(
-      told(R"({"<|im_start|>": 282})"),
+      warning(R"({"<|im_start|>": 282})"),
       left_out + "token '<|im_start|>' has id 281 in tokenizer_config.json and 282 in added_tokens.json\n");
-  expect_has(told(R"({"<|im_end|>": 281, "user": 300})"),
+  expect_has(warning(R"({"<|im_end|>": 281, "user": 300})"),
              left_out +
                  "id 281 is token '<|im_start|>' in tokenizer_config.json and '<|im_end|>' in "
                  "added_tokens.json (and 1 more)\n");
-  expect_has(told(R"({"<|endoftext|>": 282})"),
+  expect_has(warning(R"({"<|endoftext|>": 282})"),
              left_out + "token '<|endoftext|>' has id 280 in tokenizer.json and 282 in added_tokens.json\n");
-  EXPECT_EQ(told(R"({"<|im_start|>": 281})"), "");
+  EXPECT_EQ(warning(R"({"<|im_start|>": 281})"), "");
 }
 
 // A pad that was added and never embedded.

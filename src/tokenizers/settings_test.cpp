@@ -10,7 +10,7 @@
 namespace temper::tokenizers {
 namespace {
 
-// tokenizer_llama2 with these settings beside it; its own post-processor adds both tokens.
+// tokenizer_llama2 with these settings in its folder; its own post-processor adds both tokens.
 std::vector<int32_t> encoded(std::string_view settings) {
   const TemporaryDirectory folder;
   const std::string golden = TEMPER_SOURCE_DIR "/tests/goldens/tokenizer_llama2/tokenizer.json";

@@ -378,7 +378,7 @@ TEST_F(GrpoCli, RolloutsGetTheMemoryThatTrainingLeaves) {
   const std::string command = "train " + config + " --output " + folder() + "/many --memory_limit_mib ";
   const Outcome outcome = run(command + "30");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  expect_has(outcome.err + outcome.out, "(16384 requested): so many fit into 30.00 MiB");
+  expect_has(outcome.err + outcome.out, "(16384 requested), which is all that fits into 30.00 MiB");
   expect_refused(command + "30 --grpo.cache_tokens 16384", 4, "the configuration needs 16384");
   expect_refused(command + "13", 4, "0 tokens of cache would fit, and the longest request needs 48");
 }

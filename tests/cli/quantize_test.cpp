@@ -188,7 +188,7 @@ TEST_F(Cli, QuantizedRunsRefuseWhatTheyCannotTrain) {
   expect_refused("train " + yaml() + " --output " + folder() +
                      "/none --quantize.rules '[{modules: \"layers.*\", weights: int4}]' "
                      "--quantize.calibration awq_clip",
-                 2, "[quantize.calibration] awq_clip needs inputs that are calibrated");
+                 2, "[quantize.calibration] awq_clip needs calibrated inputs");
   expect_refused(fp8 + "--quantize.calibration entropi", 2, "entropy");
   expect_refused(fp8 + "--quantize.calibration entropy", 2,
                  "[quantize.calibration] entropy compares levels of integers");

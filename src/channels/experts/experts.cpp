@@ -100,11 +100,11 @@ class BoundExperts : public layers::BoundChannel {
                          static_cast<int32_t>(rows.rows)});
     const TokenExchange exchange(*ranks_, routes.ids, config_.routing.experts, kinds);
     const TokenExchange::OnTheirWay sent = exchange.send(tape, x, routes.weights);
-    const Var beside = shared_ ? shared(tape, x, pass) : Var();
+    const Var shared_output = shared_ ? shared(tape, x, pass) : Var();
     const auto [rows, weights] = exchange.receive(tape, sent);
     const auto with_shared = [&, &rows = rows](const Var& y) {
       const Var all_of_it = exchange.combine(tape, y);
-      return shared_ ? layers::residual_add(tape, beside, all_of_it) : all_of_it;
+      return shared_ ? layers::residual_add(tape, shared_output, all_of_it) : all_of_it;
     };
     const int64_t count = rows.shape()[0];
     if (!apart || count == 0) {

@@ -15,10 +15,10 @@ namespace p = primitives;
 constexpr const char *kTokens = "tokens to experts", *kWeights = "weights of experts",
                      *kBack = "tokens from experts";
 
-// Chosen experts, in the order of tokens, as ranks tell them each other. Where memory is only counted there
-// are none: the experts take turns.
+// Chosen experts, in the order of tokens, as ranks exchange them. Where memory is only counted there are
+// none: the experts take turns.
 using Id = uint16_t;
-std::vector<Id> told(const Tensor& ids, int64_t experts) {
+std::vector<Id> ids_on_host(const Tensor& ids, int64_t experts) {
   std::vector<Id> all(static_cast<size_t>(ids.numel()));
   if (only_counts(ids.device())) {
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Id>(static_cast<int64_t>(i) % experts);
@@ -73,7 +73,7 @@ TokenExchange::TokenExchange(collectives::Group& ranks, const Tensor& ids, int64
   invariant(experts <= std::numeric_limits<Id>::max() && ranks.size() <= 64, "owners of a token fit a mask");
   for (int64_t expert = 0; expert < experts; ++expert)
     owners_.push_back(static_cast<uint8_t>(expert * ranks.size() / experts));
-  const std::vector<Id> own = told(ids, experts);
+  const std::vector<Id> own = ids_on_host(ids, experts);
   const auto all = ranks.gather("experts of tokens", std::span<const Id>(own));
   tokens_ = choices_ = {std::vector<int64_t>(all.size()), std::vector<int64_t>(all.size())};
   leave(own, ids.dim(0));

@@ -14,7 +14,7 @@ namespace temper::channels {
 // for each of them. All ranks make one at the same time, and call the same functions in the same order.
 class TokenExchange {
  public:
-  // Consecutive tokens of one kind, which are to be told from those of others where they arrive.
+  // Consecutive tokens of one kind, which the receiver must distinguish from those of others.
   struct Kind {
     int32_t kind = 0, tokens = 0;
   };

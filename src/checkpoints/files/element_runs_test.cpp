@@ -48,7 +48,7 @@ TEST(ElementRuns, RefuseWhatNoTensorHas) {
   expect_has(error(R"({"shape":[24],"runs":[[20,6]]})"), "found 6 elements from 20 on, behind 0 of 24");
   expect_has(error(R"({"shape":[24],"runs":[[9223372036854775807,6]]})"), "of 24");
   expect_has(error(R"({"shape":[24],"runs":[[3,3],[5,3]]})"), "found 3 elements from 5 on, behind 6 of 24");
-  expect_has(error(R"({"shape":[24],"runs":[[0,1,1,1000000000000]]})"), "of which the tensor has 6");
+  expect_has(error(R"({"shape":[24],"runs":[[0,1,1,1000000000000]]})"), "the tensor has 6 of them");
   expect_has(error(R"({"shape":[24],"runs":[[0,5]]})"), "found 5 elements in its runs, expected the 6");
   expect_has(error(R"({"shape":[24],"runs":[[0,0]]})"), "found 0 elements from 0 on");
 }

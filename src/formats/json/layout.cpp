@@ -34,9 +34,9 @@ bool holds_rows(std::string_view text, size_t at) {
   return found;
 }
 
-// Whether an object that its first line leaves open goes on in the next one; otherwise that line is a broken
-// row.
-bool goes_on(std::string_view text, size_t line_end) {
+// Whether an object that its first line leaves open continues in the next one; otherwise that line is a
+// broken row.
+bool continues_below(std::string_view text, size_t line_end) {
   const std::string_view line = text.substr(0, line_end);
   const size_t last = line.find_last_not_of(" \t\r");
   if (std::string_view("{[,:").find(line[last]) != std::string_view::npos) return true;
@@ -67,7 +67,8 @@ bool is_document(std::string_view text) {
   if (start.peek() != '{') return false;
   const size_t line_end = std::min(text.find('\n', start.at()), text.size());
   Scanner line(text.substr(0, line_end), start.at());
-  if (!line.skip_value()) return line.at() >= line_end && line_end < text.size() && goes_on(text, line_end);
+  if (!line.skip_value())
+    return line.at() >= line_end && line_end < text.size() && continues_below(text, line_end);
   // A whole object on the first line is a row, unless it is all there is and holds the rows.
   return Scanner(text, line.at()).at_end() && holds_rows(text, start.at());
 }

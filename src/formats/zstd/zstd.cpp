@@ -28,8 +28,8 @@ int64_t least_bytes(const PackedFile& file) {
   for (std::string_view rest = file.all(); recognizes(rest);) {
     if (rest.starts_with(kMagic)) {
       const unsigned long long content = ZSTD_getFrameContentSize(rest.data(), rest.size());
-      const bool told = content != ZSTD_CONTENTSIZE_UNKNOWN && content != ZSTD_CONTENTSIZE_ERROR;
-      return told ? static_cast<int64_t>(std::min<unsigned long long>(content, INT64_MAX / 2)) : 0;
+      const bool known = content != ZSTD_CONTENTSIZE_UNKNOWN && content != ZSTD_CONTENTSIZE_ERROR;
+      return known ? static_cast<int64_t>(std::min<unsigned long long>(content, INT64_MAX / 2)) : 0;
     }
     const size_t skipped = ZSTD_findFrameCompressedSize(rest.data(), rest.size());
     if (ZSTD_isError(skipped)) break;

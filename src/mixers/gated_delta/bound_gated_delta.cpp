@@ -31,7 +31,7 @@ struct Projected {
 
 // What documents leave behind, and take up: both are changed where they lie.
 struct Kept {
-  Tensor windows;     // [documents, width - 1, channels]; undefined: begin anew, and nothing is kept
+  Tensor windows;     // [documents, width - 1, channels]; undefined: starts at 0, and nothing is kept
   Tensor states;      // [documents, heads, key_dim, value_dim] float32
   Tensor slots = {};  // [documents] int32 on the device: which of both are theirs; undefined: in order
 };

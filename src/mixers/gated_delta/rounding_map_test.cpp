@@ -1,6 +1,6 @@
-// The mixer in bfloat16 beside a computation in double that rounds exactly where the map says: training,
-// prefill and decoding give its bits, but for values that float32 sums leave on the other side of a tie. A
-// computation that rounds otherwise at any one point gives others.
+// The mixer in bfloat16 compared with a computation in double that rounds exactly where the map says:
+// training, prefill and decoding give its bits, except for values that float32 sums leave on the other side
+// of a tie. A computation that rounds otherwise at any one point gives others.
 #include "mixers/gated_delta/rounding_map.h"
 
 #include <gtest/gtest.h>
@@ -205,7 +205,7 @@ const Mode kModes[] = {
     {"decoding", [](const Bench& bench) { return bench.in_pieces(std::vector<int64_t>(kTokens, 1), true); }},
 };
 
-// Two of a thousand values may lie beside a tie.
+// Two of a thousand values may be close to a tie.
 constexpr double kEqual = 0.998;
 
 TEST(RoundingMap, TrainingPrefillAndDecodingRoundWhereItSays) {

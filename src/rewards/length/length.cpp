@@ -15,7 +15,7 @@ namespace {
 
 void check_length(const RewardConfig& config, const std::string& key) {
   if (config.target && (config.max_length || config.buffer))
-    fail("[{}] has a target beside {}; keep the target, or max_length and buffer", key,
+    fail("[{}] has a target and {}; keep the target, or max_length and buffer", key,
          config.max_length ? "max_length" : "buffer");
   if (config.target) return;
   if (!config.max_length || !config.buffer) fail("[{}] needs max_length and buffer, or a target", key);

@@ -28,7 +28,7 @@ TEST(Length, Configuration) {
   EXPECT_EQ(config_error({.type = "length", .max_length = 5, .buffer = 6}),
             "[grpo.rewards[0].buffer] is 6, more than max_length, 5");
   EXPECT_EQ(config_error({.type = "length", .buffer = 6, .target = 5}),
-            "[grpo.rewards[0]] has a target beside buffer; keep the target, or max_length and buffer");
+            "[grpo.rewards[0]] has a target and buffer; keep the target, or max_length and buffer");
 }
 
 }  // namespace

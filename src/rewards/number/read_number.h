@@ -23,7 +23,7 @@ struct Number {
 // Has no value: a fraction with zero below the line, digits with commas or points elsewhere (12,34
 // and 1.2.3), more than 1000 digits, an exponent beyond ±1000.
 
-// The number that is all of `text`, but for what may stand around an answer: white space; $…$, $$…$$, \(…\),
+// The number that is all of `text`, except what may surround an answer: white space; $…$, $$…$$, \(…\),
 // \[…\], {…}, **…**, `…`, \text{…} and other fonts; a full stop at the end; what stands before the last "=";
 // a unit (units.h). None for everything else: expressions, powers, roots, intervals, words.
 std::optional<Number> whole_number(std::string_view text);

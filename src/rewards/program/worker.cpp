@@ -154,7 +154,7 @@ std::string Worker::end_of(const std::string& otherwise) {
   return otherwise;
 }
 
-// Ends the process. No death where it had nothing to do: that is told once.
+// Ends the process. No death if it had nothing to do; then a message is printed once.
 std::optional<Worker::Death> Worker::die(const std::string& what) {
   read_errors();
   child_.reset();

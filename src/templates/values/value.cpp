@@ -8,7 +8,7 @@
 namespace temper::templates {
 namespace {
 
-constexpr size_t kOverhead = 64;  // bytes of a text or list beside what it holds
+constexpr size_t kOverhead = 64;  // bytes of a text or list in addition to what it holds
 
 int checked_depth(int depth) {
   if (depth > kMostDepth) fail("lists are nested more than {} levels deep", kMostDepth);

@@ -47,7 +47,7 @@ struct GeneratorData : ListData {};
 struct DictData {
   Dict entries;
   int depth = 1;
-  std::shared_ptr<std::vector<bool>> seen = {};  // which entries were looked up; null: nobody asks
+  std::shared_ptr<std::vector<bool>> seen = {};  // which entries were looked up; null: not recorded
 };
 struct Namespace {
   std::vector<std::pair<std::string, Value>> entries;

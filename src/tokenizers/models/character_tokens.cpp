@@ -12,7 +12,7 @@ constexpr size_t kCharacters = 0x10000;
 constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
 unsigned char byte_at(std::string_view text, size_t at) { return static_cast<unsigned char>(text[at]); }
-size_t cell(unsigned char byte, unsigned char beside) { return size_t{byte} * 256 + beside; }
+size_t cell(unsigned char byte, unsigned char neighbour) { return size_t{byte} * 256 + neighbour; }
 
 void lower(int32_t& least, int32_t rank) { least = std::min(least, rank); }
 

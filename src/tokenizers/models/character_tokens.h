@@ -13,7 +13,7 @@ using ByteIds = std::array<int32_t, 256>;
 constexpr int32_t kNoByte = -1;  // a byte without a token
 
 // The symbols that merging a piece starts from. A character of two or three bytes whose bytes are sure to
-// become one token, whatever stands beside it, is that token from the start; this leaves a third of the
+// become one token, whatever is next to it, is that token from the start; this leaves a third of the
 // merging of Chinese.
 //
 // Why it changes nothing: merging a character alone applies rules of ranks r1 (and r2) and ends in one token.
@@ -36,7 +36,7 @@ class CharacterTokens {
     int32_t first = 0,
             last = 0;  // the highest rank that is pending while the first, the last byte is a symbol
   };
-  using Ranks = std::vector<int32_t>;  // [byte of the character, byte beside it]
+  using Ranks = std::vector<int32_t>;  // [byte of the character, byte next to it]
   struct Borders;
   Character merged_alone(std::string_view bytes, const MergeTable& table, const Borders& borders) const;
 

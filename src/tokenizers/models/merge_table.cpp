@@ -112,7 +112,7 @@ size_t MergeTable::merge_long(std::span<int32_t> symbols) const {
   neighbours.clear();
   heap.clear();
   const auto symbol = [&](int32_t at) -> int32_t& { return symbols[static_cast<size_t>(at)]; };
-  const auto beside = [&](int32_t at) -> Neighbours& { return neighbours[static_cast<size_t>(at)]; };
+  const auto links = [&](int32_t at) -> Neighbours& { return neighbours[static_cast<size_t>(at)]; };
   for (int32_t i = 0; i < count; ++i) {
     neighbours.push_back({i - 1, i + 1 < count ? i + 1 : kEnd});
     const Rule found = i + 1 < count ? find(symbol(i), symbol(i + 1)) : kNoRule;
@@ -120,8 +120,8 @@ size_t MergeTable::merge_long(std::span<int32_t> symbols) const {
   }
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
   const auto consider = [&](int32_t at) {
-    if (at == kEnd || beside(at).next == kEnd) return;
-    const Rule found = find(symbol(at), symbol(beside(at).next));
+    if (at == kEnd || links(at).next == kEnd) return;
+    const Rule found = find(symbol(at), symbol(links(at).next));
     if (found == kNoRule) return;
     heap.push_back({found, at});
     std::push_heap(heap.begin(), heap.end(), std::greater<>());
@@ -130,14 +130,14 @@ size_t MergeTable::merge_long(std::span<int32_t> symbols) const {
     const auto [best, at] = heap.front();
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
     heap.pop_back();
-    const int32_t next = beside(at).next;
+    const int32_t next = links(at).next;
     // A neighbour may have changed since the place was queued.
     if (symbol(at) == kGone || next == kEnd || find(symbol(at), symbol(next)) != best) continue;
     symbol(at) = result(best);
     symbol(next) = kGone;
-    beside(at).next = beside(next).next;
-    if (beside(at).next != kEnd) beside(beside(at).next).previous = at;
-    consider(beside(at).previous);
+    links(at).next = links(next).next;
+    if (links(at).next != kEnd) links(links(at).next).previous = at;
+    consider(links(at).previous);
     consider(at);
   }
   const auto kept = std::remove(symbols.begin(), symbols.end(), kGone);

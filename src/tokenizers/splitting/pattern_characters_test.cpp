@@ -84,7 +84,7 @@ std::vector<std::string_view> pieces_of(const Split& split, std::string_view tex
   return pieces;
 }
 
-// As cut beside themselves or letters.
+// Found by how they are cut next to themselves or next to letters.
 TEST(PatternCharacters, OfDigitsPunctuationAndWordsAreThoseOfTheLibrary) {
   const auto kind = [](const char* type, const char* options) {
     return std::move(*read_split(type, Json::parse(options, "test"), "test"));

@@ -33,7 +33,7 @@ struct AlignedText {
   Alignment alignment;
 };
 
-// Writes a text anew, from left to right.
+// Rewrites a text, from left to right.
 class TextRewriter {
  public:
   TextRewriter(std::string_view source, bool aligned) : source_(source), aligned_(aligned) {}

@@ -9,7 +9,7 @@ namespace temper::tokenizers {
 char32_t spelling_of_byte(unsigned char byte);
 std::string spelling_of_bytes(std::string_view bytes);
 
-// The inverse. A spelling with any character outside the alphabet stands for itself, as its UTF-8.
+// The inverse. A spelling with any character outside the alphabet is kept as it is, in UTF-8.
 std::string bytes_of_spelling(std::string_view spelling);
 
 }  // namespace temper::tokenizers

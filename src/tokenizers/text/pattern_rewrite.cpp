@@ -176,7 +176,7 @@ class Rewriter {
       set.items += with_later(items);
   }
 
-  // Adds an escape that stands for a set of characters or that PCRE2 spells otherwise; false for all others.
+  // Adds an escape that means a set of characters or that PCRE2 spells otherwise; false for all others.
   bool class_escape(Union& set, std::string_view word) {
     if (at_ + 1 >= pattern_.size()) refuse("ends in a backslash");
     const char kind = pattern_[at_ + 1];

@@ -18,7 +18,7 @@ struct AddedToken {
   int32_t id = 0;
   bool special = false;
   bool normalized = false;              // looked for in the normalized text
-  bool single_word = false;             // only where no word character stands beside it
+  bool single_word = false;             // only where no word character is next to it
   bool lstrip = false, rstrip = false;  // takes the white space before, after it
 };
 
@@ -63,7 +63,7 @@ class AddedTokens {
   void split_raw(std::string_view text, const Uses& uses) const { split_by(raw_, text, uses); }
   void split_normalized(std::string_view text, const Uses& uses) const { split_by(normalized_, text, uses); }
   bool is_special(int32_t id) const { return special_.contains(id); }
-  bool looks_around() const;  // some are found only where no word character stands beside them
+  bool looks_around() const;  // some are found only where no word character is next to them
 
  private:
   void split_by(const TokenTrie& trie, std::string_view text, const Uses& uses) const;

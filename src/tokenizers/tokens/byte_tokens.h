@@ -22,7 +22,7 @@ class ByteTokens {
   std::array<int32_t, 256> ids_;
 };
 
-// The byte that a token spelled <0x0A> stands for.
+// The byte that a token spelled <0x0A> represents.
 std::optional<char> byte_of_spelling(std::string_view spelling);
 
 }  // namespace temper::tokenizers

@@ -8,7 +8,7 @@
 
 namespace temper::tokenizers {
 
-// The files of a model's folder that declare tokens beside its tokenizer.json.
+// The files of a model's folder that declare tokens in addition to its tokenizer.json.
 struct TokenFiles {
   std::string folder;
   Json settings;       // tokenizer_config.json; null where there is none, as below
@@ -26,7 +26,7 @@ struct TokenFiles {
 //   additional_special_tokens, …) are special. One without an id gets the next one, where that is below
 //   `vocab_size`, the model's; else a warning names it.
 // Two ids of a token, or two tokens of an id, are an Error that names both and their files; of
-// added_tokens.json beside an added_tokens_decoder a warning, and it gives way.
+// added_tokens.json with an added_tokens_decoder a warning, and the latter counts.
 std::vector<AddedToken> declared_tokens(const TokenFiles& files, std::vector<AddedToken> own,
                                         const Vocabulary::Entries& model, int64_t vocab_size);
 

@@ -9,8 +9,8 @@
 namespace temper::tokenizers {
 
 // Remembers the ids of short pieces: words repeat. Each thread has its own, for all tokenizers, of a fixed
-// size; an owner's number is never given again, so what one that died left behind is found by nobody and
-// makes room in time.
+// size; an owner's number is never given again, so that entries of a destroyed owner are never found and are
+// replaced in time.
 class PieceCache {
  public:
   static PieceCache& of_this_thread();

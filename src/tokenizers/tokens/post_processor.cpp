@@ -6,7 +6,7 @@
 namespace temper::tokenizers {
 namespace {
 
-// The ids that a template's name for a special token stands for.
+// The ids that a template's name for a special token means.
 std::vector<int32_t> ids_of(const Json& component, const Json& part, const std::string& place) {
   const std::string tokens = place + ".special_tokens";
   const std::string name = string_option(part, "id", "", place);

@@ -13,7 +13,7 @@ namespace temper::tokenizers {
 class Vocabulary {
  public:
   using Entries = std::vector<std::pair<std::string, int32_t>>;
-  using BytesOf = std::function<std::string(std::string_view)>;  // what a spelling stands for
+  using BytesOf = std::function<std::string(std::string_view)>;  // the bytes of a spelling
   // Added tokens may repeat tokens of the model with the same id. Errors start with `where`.
   Vocabulary(Entries model, Entries added, const BytesOf& bytes_of, std::string_view where);
   Vocabulary(const Vocabulary&) = delete;

@@ -66,12 +66,12 @@ int main(int argc, char** argv) {
     temper::collectives::join_launcher();
     temper::set_commit(TEMPER_COMMIT);
     temper::handle_file_signals();
-    temper::tell_exits_of_libraries();
+    temper::report_exits_of_libraries();
     code = run(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "temper: out of memory\n");
   }
-  temper::collectives::tell_launcher_end();
+  temper::collectives::notify_launcher_end();
   temper::leave_exit_to_program();
   return code;
 }

@@ -65,7 +65,7 @@ struct Parameter {
   std::shared_ptr<GradSlot> grad;  // null while frozen
   Tensor scales = {};              // [rows], of a frozen matrix kept in 8 bits (primitives/quantized.h)
   // The value exists only while it is used, in the forward pass and again in the backward pass.
-  bool comes_and_goes = false;
+  bool gathered_on_use = false;
 };
 
 struct TapeOptions {
@@ -93,7 +93,7 @@ class Tape {
   Var constant(Tensor value) const { return {std::move(value), nullptr}; }
   Var leaf(const Parameter& parameter) const {
     Var leaf{parameter.value, recording() ? parameter.grad : nullptr};
-    if (parameter.comes_and_goes)
+    if (parameter.gathered_on_use)
       leaf.remake = std::make_shared<Remake>([&parameter] { return parameter.value; });
     return leaf;
   }

@@ -73,7 +73,7 @@ TEST(Child, AtTheEndOfItsInput) {
 }
 
 // The process whose number is the next line of output.
-pid_t told_by(const Child& child) {
+pid_t reported_by(const Child& child) {
   char piece[32] = {};
   pollfd wait{child.output(), POLLIN, 0};
   EXPECT_EQ(::poll(&wait, 1, 10'000), 1);
@@ -83,7 +83,7 @@ pid_t told_by(const Child& child) {
 
 TEST(Child, StopsWithAllItHasStarted) {
   Child child(shell("sleep 1000 & echo $!; wait"));
-  const pid_t grandchild = told_by(child);
+  const pid_t grandchild = reported_by(child);
   ASSERT_EQ(::kill(grandchild, 0), 0);
   child.stop();
   EXPECT_TRUE(is_gone(grandchild));
@@ -96,7 +96,7 @@ constexpr const char* kDaemon = "(setsid sh -c 'echo $$; exec sleep 1000' &)";
 
 TEST(Child, StopsWithDaemonsThatItHasStarted) {
   Child child(shell(std::string(kDaemon) + "; exec sleep 1000"));
-  const pid_t daemon = told_by(child);
+  const pid_t daemon = reported_by(child);
   ASSERT_EQ(::getsid(daemon), daemon);
   child.stop();
   EXPECT_TRUE(is_gone(daemon));
@@ -104,7 +104,7 @@ TEST(Child, StopsWithDaemonsThatItHasStarted) {
 
 TEST(Child, DaemonsEndWhenItEndsByItself) {
   const Child child(shell(std::string(kDaemon) + "; read a; exit 4"));
-  const pid_t daemon = told_by(child);
+  const pid_t daemon = reported_by(child);
   ASSERT_EQ(::kill(daemon, 0), 0);
   ASSERT_EQ(::write(child.input(), "\n", 1), 1);
   EXPECT_EQ(end_of(child), "ended with exit code 4");

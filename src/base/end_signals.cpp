@@ -32,13 +32,13 @@ void end_on_signals() {
   handle_ending_signals(on_signal);
 }
 
-void set_last_words(void (*words)()) { last_words = words; }
+void set_exit_callback(void (*words)()) { last_words = words; }
 void end_silently() { silent = 1; }
 bool ends_silently() { return silent != 0; }
 
 void leave_end_to_program() { program_ends = 1; }
 
-void outlive_readers() {
+void ignore_broken_pipes() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);

@@ -13,13 +13,13 @@ void end_silently();
 bool ends_silently();
 
 // Called before a signal ends the program: only what is safe in handlers of signals.
-void set_last_words(void (*words)());
+void set_exit_callback(void (*words)());
 
 // The program is about to end, and says why: signals have no effect from now on.
 void leave_end_to_program();
 
 // Text written to a pipe or terminal without a reader is lost, and does not end the program (SIGPIPE is
 // ignored).
-void outlive_readers();
+void ignore_broken_pipes();
 
 }  // namespace temper

@@ -34,7 +34,7 @@ void tell() {
 
 }  // namespace
 
-void tell_exits_of_libraries() { std::atexit(tell); }
+void report_exits_of_libraries() { std::atexit(tell); }
 void leave_exit_to_program() { program_ends = true; }
 
 }  // namespace temper

@@ -117,7 +117,7 @@ void clip_blocks(layers::Decoder& model, const std::vector<data::PackedRow>& row
   if (grams.empty()) return;
   pass_unrounded(model, rows, options.micro_batch_tokens, parts,
                  [&](Quantizer& each, const Tensor& x, int64_t place) {
-                   const Quantizer* const weight = quantizers.weight_beside(each);
+                   const Quantizer* const weight = quantizers.weight_of_module(each);
                    const auto found = grams.find(weight);
                    if (found != grams.end()) add_tokens(found->second, *weight, x, place);
                  });

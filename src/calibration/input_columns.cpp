@@ -69,7 +69,7 @@ ColumnsOfInputs columns_of_inputs(layers::Decoder& model, const std::vector<data
     all[&each] = {std::vector<float>(count), std::vector<double>(count), std::vector<double>(count)};
   }
   const auto observe = [&](Quantizer& each, const Tensor& x, int64_t place) {
-    const Quantizer* const weight = quantizers.weight_beside(each);
+    const Quantizer* const weight = quantizers.weight_of_module(each);
     const auto found = all.find(weight);
     if (found != all.end()) add_tokens(found->second, *weight, x, place);
   };

@@ -9,19 +9,19 @@ namespace {
 
 using quantizers::Quantizer;
 
-Tensor empty_beside(const Tensor& like, const Shape& shape) {
+Tensor empty_like(const Tensor& like, const Shape& shape) {
   return Tensor::empty(shape, DType::kF32, MemoryTag::kActivations, like.device());
 }
 
 Tensor combined(const primitives::Binary& f, const Tensor& a, const Tensor& b) {
-  const Tensor y = empty_beside(a, a.shape());
+  const Tensor y = empty_like(a, a.shape());
   primitives::primitive_functions(a.device()).binary(f, a, b, y);
   return y;
 }
 
 // Σ y² of all elements.
 double sum_of_squares(const Tensor& y) {
-  const Tensor rows = empty_beside(y, {y.dim(0), 1});
+  const Tensor rows = empty_like(y, {y.dim(0), 1});
   primitives::primitive_functions(y.device()).sum_last(combined(primitives::Mul{}, y, y), rows);
   double sum = 0;
   const Tensor here = rows.on({});
@@ -105,7 +105,7 @@ class Errors {
           .value.to(DType::kF32)
           .contiguous();
     }
-    const Tensor wide = x.to(DType::kF32).contiguous(), y = empty_beside(x, {1, x.dim(0), change.dim(0)});
+    const Tensor wide = x.to(DType::kF32).contiguous(), y = empty_like(x, {1, x.dim(0), change.dim(0)});
     primitives::primitive_functions(x.device())
         .matmul(wide.reshape({1, x.dim(0), x.dim(1)}), false,
                 change.reshape({1, change.dim(0), change.dim(1)}), true, y);
@@ -130,7 +130,7 @@ std::map<const Quantizer*, std::vector<double>> output_errors(
   Errors errors(model, candidates);
   pass_unrounded(model, rows, micro_batch_tokens, parts,
                  [&](Quantizer& each, const Tensor& x, int64_t place) {
-                   const Quantizer* const weight = model.quantizers().weight_beside(each);
+                   const Quantizer* const weight = model.quantizers().weight_of_module(each);
                    if (weight != nullptr) errors.add(*weight, place, x);
                  });
   return errors.of_all(ranks);

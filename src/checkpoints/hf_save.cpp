@@ -208,7 +208,7 @@ void copy_file(const StagedFolder& folder, const std::string& from, References& 
 }
 
 // The terms of use, and what other programs need.
-void copy_beside(const StagedFolder& folder, const std::string& original, References& references) {
+void copy_other_files(const StagedFolder& folder, const std::string& original, References& references) {
   constexpr int64_t kMostBytes = 1 << 20;
   std::error_code ignored;  // of one that cannot be looked at
   if (!is_directory(original)) return;
@@ -229,7 +229,7 @@ void copy_extra_files(const StagedFolder& folder, const SaveOptions& options, Re
       copy_file(folder, from, references);
   }
   copy_named_templates(folder, options.original);
-  copy_beside(folder, options.original, references);
+  copy_other_files(folder, options.original, references);
   for (const std::string& name : references.files())
     if (!exists(folder / name)) copy_file(folder, join_path(options.original, name), references);
   const std::vector<std::string> saved = list_directory(folder.path());

@@ -60,12 +60,12 @@ class ReferencesTest : public testing::Test {
   Json resolved(const std::string& name, const std::string& json) {
     testing::internal::CaptureStderr();
     Json found = references_.resolve(name, Json::parse(json, name));
-    told_ = testing::internal::GetCapturedStderr();
+    printed_ = testing::internal::GetCapturedStderr();
     return found;
   }
   TemporaryDirectory folder_;
   References references_{folder_.path()};
-  std::string told_;
+  std::string printed_;
 };
 
 TEST_F(ReferencesTest, OfCode) {
@@ -95,9 +95,9 @@ TEST_F(ReferencesTest, OfCode) {
     const std::string expected = each.left.empty() ? "{}" : R"({"auto_map":)" + each.left + "}";
     EXPECT_EQ(left, Json::parse(expected, "expected"));
     if (each.dropped.empty())
-      EXPECT_EQ(told_, "");
+      EXPECT_EQ(printed_, "");
     else
-      expect_has(told_, "what names no file of this folder: " + each.dropped);
+      expect_has(printed_, "what names no file of this folder: " + each.dropped);
   }
   EXPECT_EQ(references_.files(), (std::set<std::string>{"neighbour.py", "own.py"}))
       << "code imports its neighbours";
@@ -116,19 +116,19 @@ TEST_F(ReferencesTest, OfFilesAndProcessors) {
     const std::string name = fmt::format("files_{}.json", ++number);
     EXPECT_EQ(resolved(name, Json(Json::Object{{"x", Json::Object{{"a_file", file}}}}).dump()),
               Json(Json::Object{{"x", Json::Object{}}}));
-    expect_has(told_, fmt::format("leaves out of {} what names no file of this folder: x.a_file (\"{}\")",
-                                  name, file));
+    expect_has(printed_, fmt::format("leaves out of {} what names no file of this folder: x.a_file (\"{}\")",
+                                     name, file));
   }
 }
 
 TEST_F(ReferencesTest, AreToldOnceForEachFile) {
   const std::string json = R"({"a_file":"gone"})";
   EXPECT_EQ(resolved("config.json", json), Json(Json::Object{}));
-  expect_has(told_, fmt::format("[{}] what is saved leaves out of config.json", folder_.path()));
+  expect_has(printed_, fmt::format("[{}] what is saved leaves out of config.json", folder_.path()));
   EXPECT_EQ(resolved("config.json", json), Json(Json::Object{}));
-  EXPECT_EQ(told_, "");
+  EXPECT_EQ(printed_, "");
   resolved("other.json", json);
-  expect_has(told_, "leaves out of other.json");
+  expect_has(printed_, "leaves out of other.json");
 }
 
 // A model that was made, not read.
@@ -138,7 +138,7 @@ TEST_F(ReferencesTest, WithoutAFolderNothingIsThere) {
   const std::string json =
       R"({"auto_map":{"A":"own.Class"},"processor_class":"P","special_tokens_map_file":"own.py"})";
   EXPECT_EQ(resolved("made.json", json), Json(Json::Object{{"processor_class", "P"}}));
-  expect_has(told_,
+  expect_has(printed_,
              "[model] what is saved leaves out of made.json what names no file of this folder: "
              "auto_map.A (\"own.Class\"), special_tokens_map_file (\"own.py\")");
   EXPECT_TRUE(references_.files().empty());

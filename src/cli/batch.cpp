@@ -178,8 +178,8 @@ class Batch {
     for (int64_t i = 0; i < source_.size(); ++i) try {
         const Prompt prompt = prompt_of(source_.row(i));
         const auto place = [&] { return source_.place(i); };
-        data::tell_losses(place, prompt.asked.lost);
-        data::tell_notes(place, prompt.asked.notes);
+        data::warn_of_losses(place, prompt.asked.lost);
+        data::log_notes(place, prompt.asked.notes);
         lossy_ += !prompt.asked.lost.empty();
         for (int64_t sample = 0; sample < arguments_.samples; ++sample)
           if (!file_.has(i, sample, prompt.key)) {

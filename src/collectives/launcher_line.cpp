@@ -40,11 +40,11 @@ void join_launcher() {
     ::_exit(static_cast<int>(ErrorKind::kResources));
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (started->rank != 0) end_silently();
-  set_last_words(tell_launcher_end);
+  set_exit_callback(notify_launcher_end);
   tell(fmt::format("{}{}", kIsHere, started->rank));
 }
 
-void tell_launcher_ready() { tell(kIsReady); }
-void tell_launcher_end() { tell(kEnds); }
+void notify_launcher_ready() { tell(kIsReady); }
+void notify_launcher_end() { tell(kEnds); }
 
 }  // namespace temper::collectives

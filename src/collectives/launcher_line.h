@@ -18,8 +18,8 @@ inline constexpr std::string_view kIsHere = "here ", kIsReady = "ready", kEnds =
 void join_launcher();
 
 // Ranks that meet have found each other.
-void tell_launcher_ready();
+void notify_launcher_ready();
 // This rank ends, with or without an error that it reports; it is not lost.
-void tell_launcher_end();
+void notify_launcher_end();
 
 }  // namespace temper::collectives

@@ -118,7 +118,7 @@ void RankWatch::accept() {
   }
 }
 
-void RankWatch::hear(Line& line) {
+void RankWatch::read_line(Line& line) {
   std::array<char, 64> packet{};
   for (ssize_t size; (size = ::recv(line.socket, packet.data(), packet.size(), 0)) != 0;) {
     if (size < 0 && errno == EINTR) continue;
@@ -151,7 +151,7 @@ void RankWatch::listen(double seconds) {
   for (const auto& line : lines_) all.push_back({line->socket, POLLIN, 0});
   if (::poll(all.data(), all.size(), static_cast<int>(std::ceil(seconds * 1e3))) > 0) {
     accept();
-    for (const auto& line : lines_) hear(*line);
+    for (const auto& line : lines_) read_line(*line);
     std::erase_if(lines_, [](const auto& line) { return line->socket < 0; });
   }
   for (const auto& line : lines_)

@@ -49,7 +49,7 @@ class RankWatch {
  private:
   struct Line;
   void accept();
-  void hear(Line& line);
+  void read_line(Line& line);
   std::string describe(const Line& line) const;
   void look_at_memory();
   std::string missing() const;

@@ -69,7 +69,7 @@ void sleep_on() {
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 void be_ready() {
-  tell_launcher_ready();
+  notify_launcher_ready();
   sleep_on();
 }
 
@@ -85,7 +85,7 @@ TEST_F(Ranks, ThatAreKilledAreNamed) {
   RankWatch watch(2, kSoon);
   start(watch, 0, be_ready);
   const pid_t killed = start(watch, 1, [] {
-    tell_launcher_ready();
+    notify_launcher_ready();
     ::raise(SIGKILL);
   });
   EXPECT_EQ(trouble_of(watch, 5), fmt::format("rank 1 (process {}) was lost", killed));
@@ -105,7 +105,7 @@ TEST_F(Ranks, ThatAreStoppedAreNamed) {
   RankWatch watch(2, kSoon);
   start(watch, 0, be_ready);
   const auto stop = [] {
-    tell_launcher_ready();
+    notify_launcher_ready();
     ::raise(SIGSTOP);
   };
   const pid_t stopped = start(watch, 1, stop);
@@ -124,8 +124,8 @@ TEST_F(Ranks, WhoseLauncherIsStoppedAreInTrouble) {
   RankWatch done(2, {30, 30, 30, 0.3});
   for (const int rank : {0, 1})
     start(done, rank, [] {
-      tell_launcher_ready();
-      tell_launcher_end();
+      notify_launcher_ready();
+      notify_launcher_end();
     });
   while (!done.are_ready() || !done.are_gone()) done.listen(0.02);
   done.set_launcher(launcher);
@@ -136,7 +136,7 @@ TEST_F(Ranks, WhoseLauncherIsStoppedAreInTrouble) {
 TEST_F(Ranks, ThatLookForEachOtherEndSoonWhenTheyAreAskedTo) {
   RankWatch watch(2, {30, 30, 30, 30, 0.5});
   start(watch, 0, sleep_on);
-  start(watch, 1, [] { tell_launcher_end(); });
+  start(watch, 1, [] { notify_launcher_end(); });
   EXPECT_EQ(trouble_of(watch, 0.8), "");
   watch.ask_to_stop();
   EXPECT_EQ(trouble_of(watch, 3), "mpirun did not end within 0 s of the request to stop");
@@ -152,15 +152,15 @@ TEST_F(Ranks, ThatDoNotEndBehindTheOthersAreNamed) {
   RankWatch watch(2, kSoon);
   const pid_t hangs = start(watch, 0, be_ready);
   start(watch, 1, [] {
-    tell_launcher_ready();
-    tell_launcher_end();
+    notify_launcher_ready();
+    notify_launcher_end();
   });
   expect_has(trouble_of(watch, 5), fmt::format("rank 0 (process {}) does not end", hangs));
   RankWatch both(2, kSoon);  // which say so, and hang behind it
   for (const int rank : {0, 1})
     start(both, rank, [] {
-      tell_launcher_ready();
-      tell_launcher_end();
+      notify_launcher_ready();
+      notify_launcher_end();
       sleep_on();
     });
   expect_has(trouble_of(both, 5), " does not end: a rank ended 0 s ago, and for 0 s no memory was freed");
@@ -172,8 +172,8 @@ TEST_F(Ranks, ThatFreeMemoryEndStill) {
   const auto frees = [] {
     constexpr size_t kPart = size_t{4} << 20;
     std::vector<std::string> memory(12, std::string(kPart, 'x'));
-    tell_launcher_ready();
-    tell_launcher_end();
+    notify_launcher_ready();
+    notify_launcher_end();
     while (!memory.empty()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(250));
       memory.pop_back();
@@ -199,8 +199,8 @@ TEST_F(Ranks, ThatEndAreNoTrouble) {
   RankWatch watch(2, {5, 5, 1, 5});
   for (const int rank : {0, 1})
     start(watch, rank, [] {
-      tell_launcher_ready();
-      tell_launcher_end();
+      notify_launcher_ready();
+      notify_launcher_end();
     });
   EXPECT_EQ(trouble_of(watch, 0.7), "");
   EXPECT_TRUE(watch.are_gone());

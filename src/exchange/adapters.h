@@ -34,9 +34,9 @@ std::unique_ptr<layers::Adapter> make_adapter(const layers::ParameterStore& base
 bool is_alike(const layers::Adapter& a, const layers::Adapter& b);
 
 // The adapters of a process that answers, by their names.
-class AdapterShelf {
+class AdapterStore {
  public:
-  virtual ~AdapterShelf() = default;
+  virtual ~AdapterStore() = default;
   // Null: one of that name is awaited and has never come. An Error where the name is none of this process.
   virtual layers::Adapter* awaited(const std::string& name) = 0;
   // Requests that begin from now on find it by its name.

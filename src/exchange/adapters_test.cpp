@@ -5,7 +5,7 @@
 namespace temper::exchange {
 namespace {
 
-class Shelf final : public AdapterShelf {
+class Shelf final : public AdapterStore {
  public:
   layers::Adapter* awaited(const std::string& name) override {
     const auto found = adapters.find(name);

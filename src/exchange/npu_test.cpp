@@ -37,12 +37,12 @@ class Npu : public Exchange {
       sender.begin(1);
       send_folder(sender, *folder_, table(), options.names);
       EXPECT_TRUE(sender.finish().published);
-      told_ = sender.hashes();
+      sent_ = sender.hashes();
     });
   }
 
   std::unique_ptr<layers::ParameterStore> answering_;
-  Hashes told_;
+  Hashes sent_;
 };
 
 TEST_F(Npu, OnlyItsHardwareLoadsInPlace) {
@@ -60,7 +60,7 @@ TEST_F(Npu, ChunksOfEitherMemoryGiveTheBitsOfTheFolder) {
             begin_npu(type, dtype, loading);
             EXPECT_EQ(send({.names = names, .chunk_bytes = 4096, .memory = memory}), "");
             EXPECT_EQ(differences(expected(), hashes_of(*answering_)), std::vector<std::string>()) << type;
-            EXPECT_EQ(told_, hashes_of(*answering_));
+            EXPECT_EQ(sent_, hashes_of(*answering_));
           }
 }
 

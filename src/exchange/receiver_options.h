@@ -9,7 +9,7 @@ namespace temper::exchange {
 struct ReceiverOptions {
   double deadline_seconds = 60;  // for each message of a sender, and of a sync that has begun
   Loading loading = Loading::kStaged;
-  AdapterShelf* adapters = nullptr;  // null: none are taken
+  AdapterStore* adapters = nullptr;  // null: none are taken
   // Of the model: those of values that pass round by scales that come with the weights, and nothing before;
   // weights come as theirs have rounded them. Null: the model has none.
   quantizers::Quantizers* quantizers = nullptr;

@@ -24,7 +24,7 @@ Shape amax_shape(const ModeloptChoice& form, const Shape& values) {
 }
 
 // The last tiles of a row or column may be smaller in files: zeros change neither amax nor codes.
-Tensor filled_up(const Tensor& values, int64_t tile) {
+Tensor padded_tokens(const Tensor& values, int64_t tile) {
   const int64_t rows = (values.dim(0) + tile - 1) / tile * tile,
                 columns = (values.dim(1) + tile - 1) / tile * tile;
   if (values.shape() == Shape{rows, columns}) return values;
@@ -89,7 +89,7 @@ std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::stri
   const ModeloptAlgorithm& how = *form.algorithm;
   const quant::Format& format = *written_format(how);
   const int64_t rows = values.dim(0), columns = values.dim(1);
-  const Tensor filled = how.groups == ScaleGroups::kTiles ? filled_up(values, form.block) : values;
+  const Tensor filled = how.groups == ScaleGroups::kTiles ? padded_tokens(values, form.block) : values;
   Tensor of_groups;
   if (how.groups == ScaleGroups::kWhole || (how.second && !how.rounds_again))
     of_groups = Tensor::from<float>(std::vector<float>{amax}, {1, 1}, MemoryTag::kWorkspace);

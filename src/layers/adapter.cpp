@@ -27,7 +27,7 @@ void fill(const ParameterStore& parameters, size_t parameter,
 WeightTable checked_table(const ParameterStore& base, const LoraPlan& plan) {
   for (const LoraSaved& saved : plan.saved) {
     const WeightSpec& spec = *base.table().find_target(saved.source).spec;
-    if (base.at(spec.name).comes_and_goes)
+    if (base.at(spec.name).gathered_on_use)
       fail(
           "[adapters] '{}' is trained in full as a copy of the model's, but with parallel.shard_level 3 no "
           "rank has all of it; use level 1 or 2",

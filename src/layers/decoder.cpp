@@ -84,7 +84,8 @@ class HostScope {
 // Whether ranks that pass each layer together may have rows of different adapters, or none of one. All of
 // them must then go the same way back, whichever layers their own adapters change: from the first on.
 bool rows_differ(const ModelRanks& ranks, const Pass& pass) {
-  if (ranks.in_step() == nullptr || pass.adapters.empty() || pass.adapters.front() == nullptr) return false;
+  if (ranks.lockstep_group() == nullptr || pass.adapters.empty() || pass.adapters.front() == nullptr)
+    return false;
   return ranks.expert != nullptr || pass.adapters.size() > 1;
 }
 

@@ -18,15 +18,17 @@ struct ModelRanks {
 
   int tensor_ranks() const { return tensor == nullptr ? 1 : tensor->size(); }
   int tensor_place() const { return tensor == nullptr ? 0 : tensor->rank(); }
-  // Those that pass each layer at the same time, so that each of them needs as many passes as another; null:
-  // this rank does what it likes.
-  collectives::Group* in_step() const { return mesh.shard_level > 1 && shard != nullptr ? shard : expert; }
+  // The ranks that compute each layer at the same time, so that all of them need the same number of passes;
+  // null: this rank is independent.
+  collectives::Group* lockstep_group() const {
+    return mesh.shard_level > 1 && shard != nullptr ? shard : expert;
+  }
   // The same of passes without a backward pass, in which gradients are no reason to meet.
-  collectives::Group* in_step_forward() const {
+  collectives::Group* forward_lockstep_group() const {
     return mesh.shard_level == 3 && shard != nullptr ? shard : expert;
   }
   // Whether passes need other ranks: all of them compute the same ones then.
-  bool meet() const { return tensor != nullptr || in_step() != nullptr; }
+  bool meet() const { return tensor != nullptr || lockstep_group() != nullptr; }
   // What is added once to a sum is added here.
   bool is_first() const { return tensor_place() == 0; }
   bool divides_tokens(bool sequence) const { return sequence && tensor != nullptr && mesh.sequence; }

@@ -84,9 +84,9 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device,
           std::make_unique<FourBits>(FourBits{empty_nf4(spec(i), layout_[i], is_double, device), {}, 0});
       primitives::Nf4Matrix& matrix = four_bits_[i]->matrix;
       parameter.scales = matrix.scales;
-      parameter.comes_and_goes = layout_[i].is_flat();
+      parameter.gathered_on_use = layout_[i].is_flat();
       own_.emplace_back();
-      if (parameter.comes_and_goes) {
+      if (parameter.gathered_on_use) {
         matrix.codes = {};
         own_[i] = empty({shape.numel() / 2}, DType::kU8);
       }
@@ -95,8 +95,8 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device,
     }
     parameter.value = empty(shape, narrow ? DType::kF8E4M3 : spec(i).dtype.value_or(dtype));
     if (narrow) parameter.scales = empty({layout_[i].unsharded().own()[0]}, DType::kF32);
-    parameter.comes_and_goes = layout_[i].is_flat();
-    own_.push_back(parameter.comes_and_goes ? std::exchange(parameter.value, {}) : Tensor());
+    parameter.gathered_on_use = layout_[i].is_flat();
+    own_.push_back(parameter.gathered_on_use ? std::exchange(parameter.value, {}) : Tensor());
   }
   own_gradients_.resize(size());
   changed();
@@ -170,8 +170,8 @@ primitives::Matrix BoundWeight::matrix(Tape& tape) const {
   if (!exists()) return {};
   if (quantizer_) return (*quantizer_)(tape, tape.leaf(*parameter_));
   if (nf4_ != nullptr)
-    return parameter_->comes_and_goes ? primitives::widened_again(*nf4_, dtype_)
-                                      : primitives::widened(*nf4_, dtype_);
+    return parameter_->gathered_on_use ? primitives::widened_again(*nf4_, dtype_)
+                                       : primitives::widened(*nf4_, dtype_);
   return parameter_->scales.defined() ? primitives::in_8_bits(*parameter_, dtype_) : tape.leaf(*parameter_);
 }
 

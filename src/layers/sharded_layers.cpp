@@ -101,7 +101,7 @@ Var ShardedLayers::end(Tape& tape, size_t layer, const Var& y) {
 
 Tensor gathered_value(const ParameterStore& parameters, const ModelRanks& ranks, std::string_view name) {
   const size_t index = parameters.index_of(name);
-  if (!parameters[index].comes_and_goes) return parameters.value(name);
+  if (!parameters[index].gathered_on_use) return parameters.value(name);
   const Placement& placement = parameters.layout()[index];
   const Tensor& own = parameters.own(index);
   const Tensor whole =

@@ -18,7 +18,7 @@ void check_unchanged(const LoraPlan& plan, const checkpoints::ModelFolder& files
   for (const LoraSaved& copy : plan.unchanged) {
     const WeightTable::Place place = base.table().find_target(copy.source);
     const layers::BoundWeight weight = base.bound(place.spec->name);
-    if (weight.parameter().comes_and_goes)
+    if (weight.parameter().gathered_on_use)
       fail(
           "[{}] holds a copy of the model's {}, which cannot be compared with parallel.shard_level 3; use "
           "level 1 or 2",

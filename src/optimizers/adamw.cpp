@@ -22,7 +22,7 @@ ops::AdamW::Slot AdamW::make_slot(size_t slot, const AdamWOptions& options) cons
   const layers::ParameterStore& store = trained_.store();
   const size_t i = trained_.index(slot);
   const layers::StateFormat& format = options.format;
-  const Tensor value = store[i].comes_and_goes ? store.own(i) : trained_.own_part(slot, store[i].value);
+  const Tensor value = store[i].gathered_on_use ? store.own(i) : trained_.own_part(slot, store[i].value);
   ops::AdamW::Slot made;
   made.value = value;
   made.exp_avg = Tensor::zeros(value.shape(), format.moments, MemoryTag::kOptimizer, store.device());
@@ -47,7 +47,7 @@ void AdamW::gather_values(size_t first, size_t until) const {
     const collectives::Group::Together together(*group);
     for (size_t slot = first; slot < until; ++slot) {
       if (!trained_.is_sharded(slot) || trained_.shard_of(slot) != group ||
-          trained_.parameter(slot).comes_and_goes)
+          trained_.parameter(slot).gathered_on_use)
         continue;
       const Tensor& value = trained_.parameter(slot).value;
       group->all_gather_into(trained_.name(slot), op_.slots[slot].value, value.reshape({value.numel()}));

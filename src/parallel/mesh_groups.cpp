@@ -56,7 +56,7 @@ std::vector<collectives::Group*> MeshGroups::groups() const {
 void MeshGroups::disconnect(bool all) const {
   const layers::ModelRanks model = this->model();
   for (collectives::Group* const group : groups())
-    if (all || (group != model.tensor && group != model.in_step_forward())) group->disconnect();
+    if (all || (group != model.tensor && group != model.forward_lockstep_group())) group->disconnect();
 }
 
 void MeshGroups::end_overlap() const {

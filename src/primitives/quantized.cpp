@@ -68,7 +68,7 @@ Tensor dequantized(const Tensor& codes, const Tensor& scales, DType dtype) {
 Matrix in_8_bits(const Parameter& parameter, DType dtype) {
   invariant(parameter.scales.defined() && parameter.grad == nullptr,
             "a parameter in 8 bits has scales and is frozen");
-  if (parameter.comes_and_goes)
+  if (parameter.gathered_on_use)
     return {{parameter.value, nullptr, std::make_shared<Remake>([&parameter, dtype] {
                return dequantized(parameter.value, parameter.scales, dtype);
              })},

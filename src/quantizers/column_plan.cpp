@@ -15,7 +15,7 @@ bool is_smoothed(const PlannedQuantizer& weight, const PlannedQuantizer* input) 
   return input != nullptr && integers(weight) && integers(*input) && input->keeps_amax();
 }
 
-const PlannedQuantizer* input_beside(const QuantizerPlan& plan, const PlannedQuantizer& weight) {
+const PlannedQuantizer* input_of_module(const QuantizerPlan& plan, const PlannedQuantizer& weight) {
   const auto found = std::ranges::find_if(plan.quantizers, [&](const PlannedQuantizer& each) {
     return each.role == QuantizerRole::kInput && each.weight == weight.weight;
   });
@@ -27,7 +27,7 @@ void check_clips(const QuantizerPlan& plan) {
   for (const PlannedQuantizer& weight : plan.quantizers) {
     if (weight.of_input || !weight.keeps_amax()) continue;
     if (!weight.format.has_blocks() && weight.kind.sharing != Sharing::kBlock) continue;
-    const PlannedQuantizer* const input = input_beside(plan, weight);
+    const PlannedQuantizer* const input = input_of_module(plan, weight);
     if (input == nullptr || !input->keeps_amax())
       fail(
           "[quantize.calibration] awq_clip needs calibrated inputs for weights in blocks, and {} has none: "

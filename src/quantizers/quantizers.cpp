@@ -130,7 +130,7 @@ bool Quantizers::scale_columns() const {
   return std::ranges::any_of(all_, [](const Quantizer& each) { return each.columns.exist(); });
 }
 
-const Quantizer* Quantizers::weight_beside(const Quantizer& of) const {
+const Quantizer* Quantizers::weight_of_module(const Quantizer& of) const {
   if (!of.planned.of_input) return &of;
   if (of.planned.role != QuantizerRole::kInput) return nullptr;
   const auto found = std::find_if(all_.begin(), all_.end(), [&](const Quantizer& each) {
@@ -186,7 +186,7 @@ void Quantizers::set_ready() {
 BoundQuantizer::BoundQuantizer(Quantizers& all, Quantizer& own, ops::Bound<ops::FakeQuantize> kernel)
     : all_(&all), own_(&own), kernel_(kernel) {
   if (!own.planned.scales_columns()) return;
-  columns_ = own.columns.exist() ? &own.columns : &all.weight_beside(own)->columns;
+  columns_ = own.columns.exist() ? &own.columns : &all.weight_of_module(own)->columns;
 }
 
 void BoundQuantizer::observe(const Tensor& x) const {

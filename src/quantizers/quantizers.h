@@ -82,7 +82,7 @@ class Quantizers {
   const std::vector<Quantizer>& all() const { return all_; }
   Quantizer* find(std::string_view name);  // null: there is none
   // Of the module whose input `each` rounds, or itself where it is a weight's; null: there is none.
-  const Quantizer* weight_beside(const Quantizer& each) const;
+  const Quantizer* weight_of_module(const Quantizer& each) const;
   std::vector<NamedScales> state() const;  // all that are kept, in the plan's order, whole on every rank
   void take_own();                         // of all that is whole what this rank computes with
 

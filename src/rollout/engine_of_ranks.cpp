@@ -21,7 +21,7 @@ EngineOfRanks::EngineOfRanks(const layers::Decoder& model, const EngineOptions& 
                              const tokenizers::Tokenizer* tokenizer)
     : model_(model),
       tensor_(model.ranks().tensor),
-      in_step_(model.ranks().in_step_forward()),
+      in_step_(model.ranks().forward_lockstep_group()),
       engine_(model, options, tokenizer) {}
 
 int64_t EngineOfRanks::enqueue(const Asked& asked) {

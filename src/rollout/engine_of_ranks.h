@@ -9,8 +9,8 @@ namespace temper::rollout {
 
 // An engine of a model that ranks compute together. Ranks that divide every layer (tensor) answer the same
 // requests: the first of them is asked, and the others follow it. Ranks that have experts or matrices for one
-// another (ModelRanks::in_step_forward) answer requests of their own in passes that they make together; one
-// that has nothing to compute passes a token that nobody learns of.
+// another (ModelRanks::forward_lockstep_group) answer requests of their own in passes that they make
+// together; one that has nothing to compute passes a token that nobody learns of.
 //
 // All ranks make one and call round() as often as one another. Errors and deadlines are those of the groups.
 class EngineOfRanks {

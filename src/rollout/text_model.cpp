@@ -30,8 +30,8 @@ std::string TextFiles::chat_prompt(const Json::Array& messages, const Json& extr
         "prompts");
   const data::ChatRenderer render = data::renderer_of(chat);
   data::RenderedChat whole = render(messages, true, extra);
-  data::tell_losses([] { return "chat"; },
-                    data::losses_of(messages, data::Rendering::kPrompt, extra, render, whole).lost);
+  data::warn_of_losses([] { return "chat"; },
+                       data::losses_of(messages, data::Rendering::kPrompt, extra, render, whole).lost);
   return std::move(whole.text);
 }
 

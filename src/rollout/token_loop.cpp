@@ -45,7 +45,7 @@ void TokenLoop::start(std::span<const int32_t> history, const ops::SamplingOptio
 void TokenLoop::choose(const Tensor& logits) {
   ops::choose_tokens(sample_, {logits, options_, seen_, positions_, ids_, chosen_, kept_});
   // Ranks that compute one text go on with the first one's token, however their logits are rounded.
-  for (collectives::Group* const ranks : {model_.ranks().in_step(), model_.ranks().tensor}) {
+  for (collectives::Group* const ranks : {model_.ranks().lockstep_group(), model_.ranks().tensor}) {
     if (ranks == nullptr) continue;
     ranks->broadcast("the next token", ids_, 0);
     ranks->broadcast("the chosen token", chosen_, 0);

@@ -83,7 +83,7 @@ std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const Mic
         {0, {step.shares[0].adapter, 0, true, step.shares[0].seed, 0, step.tokens[0]}, 1, {}, {}});
   int64_t first = 0;
   for (Part& part : parts) {
-    part.rows.rows = fills_up(model_) ? filled_up(part.tokens) : part.tokens;
+    part.rows.rows = needs_padding(model_) ? padded_tokens(part.tokens) : part.tokens;
     part.targets = batch.targets.narrow(0, first, part.rows.rows);
     first += part.rows.rows;
   }
@@ -94,7 +94,7 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   // What layers ask for of the documents is brought once.
   HostInputs inputs(model_.device());
   const HostInputs::Scope scope(inputs, false);
-  const MicroBatch batch = gather(step.rows, begin, end, fills_up(model_), step.owners);
+  const MicroBatch batch = gather(step.rows, begin, end, needs_padding(model_), step.owners);
   const std::vector<Part> parts = parts_of(step, batch, begin, end);
   Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective,
                         .keep_states = options_.keep_states});

@@ -32,7 +32,7 @@ std::string CausalModel::why_not_captured() const {
 std::vector<MicroBatch> CausalModel::cut(const std::vector<data::PackedRow>& rows, int64_t max_tokens) const {
   std::vector<MicroBatch> batches;
   for (const auto& [begin, end] : cut_micro_batches(decoder_, rows, max_tokens))
-    batches.push_back(gather(rows, begin, end, fills_up(decoder_)));
+    batches.push_back(gather(rows, begin, end, needs_padding(decoder_)));
   return batches;
 }
 

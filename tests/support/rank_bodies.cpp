@@ -62,7 +62,7 @@ std::optional<int> be_rank(int argc, char** argv) {
   if (argc < 4 || std::string(argv[1]) != kAsRank) return std::nullopt;
   collectives::join_launcher();
   const int code = code_of_rank(argv[2], argv[3]);
-  collectives::tell_launcher_end();
+  collectives::notify_launcher_end();
   return code;
 }
 

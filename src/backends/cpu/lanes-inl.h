@@ -25,19 +25,19 @@ using Halves = hn::Rebind<uint16_t, Floats>;
 using Words = hn::RebindToUnsigned<Floats>;
 
 // How many lanes a load or store touches: all, or the first `count` (the others read as 0).
-struct Whole {};
-struct Part {
+struct FullVector {};
+struct PartialVector {
   int64_t count;
 };
 
 HWY_INLINE int64_t width() { return static_cast<int64_t>(hn::Lanes(Floats())); }
 
-// Calls body(i, Whole) for whole vectors of [0, count), then body(i, Part) for what is left.
+// Calls body(i, FullVector) for the full vectors of [0, count), then body(i, PartialVector) for the rest.
 template <class Body>
 HWY_INLINE void sweep(int64_t count, const Body& body) {
   int64_t i = 0;
-  for (; i + width() <= count; i += width()) body(i, Whole());
-  if (i < count) body(i, Part{count - i});
+  for (; i + width() <= count; i += width()) body(i, FullVector());
+  if (i < count) body(i, PartialVector{count - i});
 }
 
 HWY_INLINE Lanes widen(hn::Vec<Halves> bits) {
@@ -61,13 +61,13 @@ HWY_INLINE hn::Vec<Halves> narrow(Lanes value) {
   return narrow(value, hn::Add(odd, hn::Set(words, 0x7FFF)));
 }
 
-HWY_INLINE Lanes load(const float* from, Whole) { return hn::LoadU(Floats(), from); }
-HWY_INLINE Lanes load(const BFloat16* from, Whole) {
+HWY_INLINE Lanes load(const float* from, FullVector) { return hn::LoadU(Floats(), from); }
+HWY_INLINE Lanes load(const BFloat16* from, FullVector) {
   return widen(hn::LoadU(Halves(), reinterpret_cast<const uint16_t*>(from)));
 }
 // Finite codes of E4M3 as float16 has them: seven bits further up they are the same number times 2⁻⁸.
 inline constexpr float kOfCodes = 0x1p8f;
-HWY_INLINE Lanes load(const Float8E4M3* from, Whole) {
+HWY_INLINE Lanes load(const Float8E4M3* from, FullVector) {
   const Halves halves;
   const auto codes = hn::LoadU(hn::Rebind<uint8_t, Floats>(), reinterpret_cast<const uint8_t*>(from));
   const auto high = hn::ShiftLeft<8>(hn::PromoteTo(halves, codes));
@@ -76,27 +76,27 @@ HWY_INLINE Lanes load(const Float8E4M3* from, Whole) {
   return hn::PromoteTo(Floats(), hn::BitCast(hn::Rebind<hwy::float16_t, Floats>(), bits));
 }
 template <class T>
-HWY_INLINE Lanes load(const T* from, Part part) {
+HWY_INLINE Lanes load(const T* from, PartialVector part) {
   HWY_ALIGN T lanes[hn::MaxLanes(Floats())] = {};
   std::memcpy(lanes, from, static_cast<size_t>(part.count) * sizeof(T));
-  return load(lanes, Whole());
+  return load(lanes, FullVector());
 }
 
-HWY_INLINE void store(Lanes value, float* to, Whole) { hn::StoreU(value, Floats(), to); }
-HWY_INLINE void store(hn::Vec<Halves> bits, BFloat16* to, Whole) {
+HWY_INLINE void store(Lanes value, float* to, FullVector) { hn::StoreU(value, Floats(), to); }
+HWY_INLINE void store(hn::Vec<Halves> bits, BFloat16* to, FullVector) {
   hn::StoreU(bits, Halves(), reinterpret_cast<uint16_t*>(to));
 }
-HWY_INLINE void store(Lanes value, BFloat16* to, Whole) { store(narrow(value), to, Whole()); }
+HWY_INLINE void store(Lanes value, BFloat16* to, FullVector) { store(narrow(value), to, FullVector()); }
 template <class V, class T>
-HWY_INLINE void store(V value, T* to, Part part) {
+HWY_INLINE void store(V value, T* to, PartialVector part) {
   HWY_ALIGN T lanes[hn::MaxLanes(Floats())];
-  store(value, lanes, Whole());
+  store(value, lanes, FullVector());
   std::memcpy(to, lanes, static_cast<size_t>(part.count) * sizeof(T));
 }
 
-// The lanes that a Part has; the others become 0.
-HWY_INLINE Lanes only(Lanes value, Whole) { return value; }
-HWY_INLINE Lanes only(Lanes value, Part part) {
+// The lanes that a PartialVector has; the others become 0.
+HWY_INLINE Lanes only(Lanes value, FullVector) { return value; }
+HWY_INLINE Lanes only(Lanes value, PartialVector part) {
   return hn::IfThenElseZero(hn::FirstN(Floats(), static_cast<size_t>(part.count)), value);
 }
 

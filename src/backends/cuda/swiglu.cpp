@@ -6,18 +6,18 @@ namespace {
 
 using ops::Swiglu;
 
-Tensor empty_beside(const Tensor& gate_up, int64_t columns) {
+Tensor empty_like(const Tensor& gate_up, int64_t columns) {
   return Tensor::empty({gate_up.dim(0), columns}, gate_up.dtype(), MemoryTag::kActivations, gate_up.device());
 }
 
 Tensor forward(const Swiglu& op) {
-  const Tensor y = empty_beside(op.gate_up, op.gate_up.dim(1) / 2);
+  const Tensor y = empty_like(op.gate_up, op.gate_up.dim(1) / 2);
   write_swiglu(op.gate_up, y, op.activation);
   return y;
 }
 
 Tensor backward(const Swiglu& op, const Tensor& dy, const Tensor& y) {
-  const Tensor dgate_up = empty_beside(op.gate_up, op.gate_up.dim(1));
+  const Tensor dgate_up = empty_like(op.gate_up, op.gate_up.dim(1));
   write_swiglu_backward(op.gate_up, dy, dgate_up, y, op.activation);
   return dgate_up;
 }

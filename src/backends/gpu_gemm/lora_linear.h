@@ -18,7 +18,7 @@ namespace lora {
 using ops::LoraLinear;
 using Group = LoraLinear::Group;
 
-inline Tensor empty_beside(const Tensor& x, int64_t rows, int64_t columns) {
+inline Tensor empty_like(const Tensor& x, int64_t rows, int64_t columns) {
   return Tensor::empty({rows, columns}, x.dtype(), MemoryTag::kActivations, x.device());
 }
 
@@ -39,7 +39,7 @@ void for_each_slice(const Group& group, F f) {
 
 // scale · input aᵀ, in one product where the slices have one scale.
 inline Tensor low_of(const LoraLinear& op, const Group& group, bool alike = false) {
-  const Tensor low = empty_beside(op.x, group.rows, group.a.dim(0));
+  const Tensor low = empty_like(op.x, group.rows, group.a.dim(0));
   if (low.numel() == 0) return low;
   const Tensor input = rows_read(op, group);
   const auto multiply_rows = [&](int64_t first, int64_t count, float scale) {
@@ -65,10 +65,10 @@ template <class Products>
 LoraLinear::Output forward(const LoraLinear& op) {
   const bool few = are_few_rows(op.x, op.weight) && !only_counts(op.x.device());
   LoraLinear::Output out;
-  out.y = few ? few_rows({op.x, op.weight, op.bias, op.scales})
-              : empty_beside(op.x, op.x.dim(0), op.weight.dim(0));
+  out.y =
+      few ? few_rows({op.x, op.weight, op.bias, op.scales}) : empty_like(op.x, op.x.dim(0), op.weight.dim(0));
   UpdatedProduct product{op.x, op.weight, out.y, true, op.bias, {}};
-  if (op.swiglu) product.y = out.swiglu = empty_beside(op.x, op.x.dim(0), op.weight.dim(0) / 2);
+  if (op.swiglu) product.y = out.swiglu = empty_like(op.x, op.x.dim(0), op.weight.dim(0) / 2);
   for (const Group& group : op.groups) {
     const Tensor& low = out.low.emplace_back(low_of(op, group));
     if (group.rows == 0) continue;
@@ -84,7 +84,7 @@ LoraLinear::Output forward(const LoraLinear& op) {
 
 inline LoraLinear::Output forward_alike(const LoraLinear& op) {
   LoraLinear::Output out;
-  out.y = empty_beside(op.x, op.x.dim(0), op.weight.dim(0));
+  out.y = empty_like(op.x, op.x.dim(0), op.weight.dim(0));
   multiply({.a = op.x, .b = op.weight, .d = out.y, .transpose_b = true, .bias = op.bias, .alike = true});
   for (const Group& group : op.groups) {
     const Tensor& low = out.low.emplace_back(low_of(op, group, true));
@@ -107,7 +107,7 @@ inline LoraLinear::Output forward_alike(const LoraLinear& op) {
 template <class Products>
 Tensor slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
                        const std::vector<GradTarget>& targets) {
-  const Tensor dlow = empty_beside(dy, group.rows, group.a.dim(0));
+  const Tensor dlow = empty_like(dy, group.rows, group.a.dim(0));
   NarrowGradients op{dy.narrow(0, group.row, group.rows), {}};
   for_each_slice(group, [&](size_t s, int64_t first, int64_t rank) {
     const auto& slice = group.slices[s];
@@ -127,7 +127,7 @@ template <class Products>
 Tensor gradient_of_x(const LoraLinear& op, const Tensor& dy, std::vector<UpdatedProduct::Update> updates,
                      const Tensor& x) {
   const int64_t columns = (op.gate_up.defined() ? 2 : 1) * op.weight.dim(1);
-  UpdatedProduct product{dy, op.weight, empty_beside(dy, dy.dim(0), columns), false, {}, std::move(updates)};
+  UpdatedProduct product{dy, op.weight, empty_like(dy, dy.dim(0), columns), false, {}, std::move(updates)};
   product.gate_up = op.gate_up;
   product.y = x;
   Products::multiply(product);
@@ -149,20 +149,20 @@ LoraLinear::Gradients backward(const LoraLinear& given, const std::vector<Tensor
     if (group.rows == 0) {
       forget(wanted.a);
       for (const GradTarget& b : wanted.b) forget(b);
-      if (wanted.input) grads.inputs[i] = empty_beside(dy, 0, op.weight.dim(1));
+      if (wanted.input) grads.inputs[i] = empty_like(dy, 0, op.weight.dim(1));
       continue;
     }
     const Tensor dlow = dlows[i] = slice_gradients<Products>(group, low[i], dy, wanted.b);
     reads_x = reads_x || (wanted.a.wanted() && !group.input.defined());
     if (wanted.input) {
-      grads.inputs[i] = empty_beside(dy, group.rows, op.weight.dim(1));
+      grads.inputs[i] = empty_like(dy, group.rows, op.weight.dim(1));
       multiply({.a = dlow, .b = group.a, .d = grads.inputs[i]});
     } else if (targets.x && !group.input.defined() && dlow.numel() > 0) {
       updates.push_back({group.row, 0, dlow, group.a});
     }
   }
   Tensor made_x;
-  if (reads_x && !op.x.defined()) made_x = op.x = empty_beside(dy, dy.dim(0), op.weight.dim(1));
+  if (reads_x && !op.x.defined()) made_x = op.x = empty_like(dy, dy.dim(0), op.weight.dim(1));
   if (targets.x) grads.x = gradient_of_x<Products>(op, dy, std::move(updates), made_x);
   for (size_t i = 0; i < op.groups.size(); ++i)
     if (const GradTarget& a = targets.groups[i].a; a.wanted() && op.groups[i].rows > 0)

@@ -66,9 +66,9 @@ void solve_rows(const Triangle& triangle, float* u, int64_t size) {
   constexpr int kVectors = 4;
   int64_t i = 0;
   for (; i + kVectors * width() <= size; i += kVectors * width())
-    solve_columns<kVectors>(triangle, u + i, size, Whole());
-  for (; i + width() <= size; i += width()) solve_columns<1>(triangle, u + i, size, Whole());
-  if (i < size) solve_columns<1>(triangle, u + i, size, Part{size - i});
+    solve_columns<kVectors>(triangle, u + i, size, FullVector());
+  for (; i + width() <= size; i += width()) solve_columns<1>(triangle, u + i, size, FullVector());
+  if (i < size) solve_columns<1>(triangle, u + i, size, PartialVector{size - i});
 }
 
 float decays(const DecayRow& row, int64_t size) {

@@ -38,10 +38,10 @@ float largest_of(const float* values, int64_t count) {
   const Lanes lowest = fill(-std::numeric_limits<float>::infinity());
   Lanes most = lowest;
   int64_t i = 0;
-  for (; i + width() <= count; i += width()) most = hn::Max(most, load(values + i, Whole()));
+  for (; i + width() <= count; i += width()) most = hn::Max(most, load(values + i, FullVector()));
   if (i < count) {
     const auto there = hn::FirstN(Floats(), static_cast<size_t>(count - i));
-    most = hn::Max(most, hn::IfThenElse(there, load(values + i, Part{count - i}), lowest));
+    most = hn::Max(most, hn::IfThenElse(there, load(values + i, PartialVector{count - i}), lowest));
   }
   return hn::GetLane(hn::MaxOfLanes(Floats(), most));
 }
@@ -119,12 +119,12 @@ void mix_few(const Scores& weights, int64_t row, const T* values, int64_t stride
   float* to = y + row * dim;
   int64_t d = 0;
   for (; d + 4 * width() <= dim; d += 4 * width())
-    mix_some<kRows, 4>(weights, row, values + d, stride, to + d, dim, Whole());
+    mix_some<kRows, 4>(weights, row, values + d, stride, to + d, dim, FullVector());
   for (; d + 2 * width() <= dim; d += 2 * width())
-    mix_some<kRows, 2>(weights, row, values + d, stride, to + d, dim, Whole());
+    mix_some<kRows, 2>(weights, row, values + d, stride, to + d, dim, FullVector());
   for (; d + width() <= dim; d += width())
-    mix_some<kRows, 1>(weights, row, values + d, stride, to + d, dim, Whole());
-  if (d < dim) mix_some<kRows, 1>(weights, row, values + d, stride, to + d, dim, Part{dim - d});
+    mix_some<kRows, 1>(weights, row, values + d, stride, to + d, dim, FullVector());
+  if (d < dim) mix_some<kRows, 1>(weights, row, values + d, stride, to + d, dim, PartialVector{dim - d});
 }
 
 void mix(const Scores& weights, const Block& values, float* y, int64_t dim) {

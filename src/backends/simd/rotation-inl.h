@@ -50,32 +50,32 @@ struct Interleaved {
   static T* at(T* head, int64_t i) {
     return head + 2 * i;
   }
-  static HWY_INLINE Pair load(const float* x, int64_t, Whole) {
+  static HWY_INLINE Pair load(const float* x, int64_t, FullVector) {
     Pair pair;
     hn::LoadInterleaved2(Floats(), x, pair.low, pair.high);
     return pair;
   }
-  static HWY_INLINE Pair load(const BFloat16* x, int64_t, Whole) {
+  static HWY_INLINE Pair load(const BFloat16* x, int64_t, FullVector) {
     hn::Vec<Halves> low, high;
     hn::LoadInterleaved2(Halves(), reinterpret_cast<const uint16_t*>(x), low, high);
     return {widen(low), widen(high)};
   }
   template <class T>
-  static HWY_INLINE Pair load(const T* x, int64_t half, Part part) {
+  static HWY_INLINE Pair load(const T* x, int64_t half, PartialVector part) {
     HWY_ALIGN T lanes[kMost] = {};
     std::memcpy(lanes, x, 2 * static_cast<size_t>(part.count) * sizeof(T));
-    return load(lanes, half, Whole());
+    return load(lanes, half, FullVector());
   }
-  static HWY_INLINE void store(const Pair& pair, float* y, int64_t, Whole) {
+  static HWY_INLINE void store(const Pair& pair, float* y, int64_t, FullVector) {
     hn::StoreInterleaved2(pair.low, pair.high, Floats(), y);
   }
-  static HWY_INLINE void store(const Pair& pair, BFloat16* y, int64_t, Whole) {
+  static HWY_INLINE void store(const Pair& pair, BFloat16* y, int64_t, FullVector) {
     hn::StoreInterleaved2(narrow(pair.low), narrow(pair.high), Halves(), reinterpret_cast<uint16_t*>(y));
   }
   template <class T>
-  static HWY_INLINE void store(const Pair& pair, T* y, int64_t half, Part part) {
+  static HWY_INLINE void store(const Pair& pair, T* y, int64_t half, PartialVector part) {
     HWY_ALIGN T lanes[kMost];
-    store(pair, lanes, half, Whole());
+    store(pair, lanes, half, FullVector());
     std::memcpy(y, lanes, 2 * static_cast<size_t>(part.count) * sizeof(T));
   }
 };

@@ -32,11 +32,11 @@ class Staged : public testing::Test {
     testing::internal::CaptureStderr();
     const int64_t handled =
         sweep_staged(folder_.path(), [&](std::string_view name) { return name == target; });
-    told_ = testing::internal::GetCapturedStderr();
+    printed_ = testing::internal::GetCapturedStderr();
     return handled;
   }
   TemporaryDirectory folder_;
-  std::string told_;
+  std::string printed_;
 };
 
 TEST_F(Staged, WhatOthersLeftBehindIsSwept) {
@@ -56,8 +56,8 @@ TEST_F(Staged, WhatOthersLeftBehindIsSwept) {
 TEST_F(Staged, ThoseOfOtherHostsStay) {
   const std::string path = staged("out", elsewhere());
   EXPECT_EQ(sweep(), 0);
-  expect_has(told_, fmt::format("[{}] belongs to process {} of another host, another_0000: it stays", path,
-                                this_process().number));
+  expect_has(printed_, fmt::format("[{}] belongs to process {} of another host, another_0000: it stays", path,
+                                   this_process().number));
   EXPECT_TRUE(exists(path));
 }
 
@@ -66,7 +66,7 @@ TEST_F(Staged, ATargetThatWasPutAsideIsPutBack) {
   staged("out.old", gone());
   EXPECT_EQ(sweep(), 1);
   EXPECT_EQ(read_file(folder_ / "out/file"), "out.old");
-  expect_has(told_, fmt::format("[{}] put back after an interrupted replacement", folder_ / "out"));
+  expect_has(printed_, fmt::format("[{}] put back after an interrupted replacement", folder_ / "out"));
   // The new one had its name already.
   const std::string aside = staged("out.old", gone());
   write_file(folder_ / "out/file", "new");

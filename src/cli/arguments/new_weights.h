@@ -15,7 +15,7 @@ exchange::Loading loading_of(const std::string& name, const std::string& device)
 
 // Weights that come through a socket while answers are computed (docs/weight_exchange.md), of the model and
 // of adapters, and the numbers by which answers name them: 0 are those that were loaded.
-class NewWeights final : exchange::AdapterShelf {
+class NewWeights final : exchange::AdapterStore {
  public:
   NewWeights(const std::string& socket, layers::Decoder& model, Adapters& adapters,
              exchange::Loading loading);

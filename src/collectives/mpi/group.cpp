@@ -121,7 +121,7 @@ class MpiGroup final : public Group {
       if (same(first, other)) continue;
       if (own.failure != nullptr) throw Error(*own.failure);
       for (size_t place = 0; place < headers.size(); ++place)
-        if (headers[place].has_failed != 0) network_.hear_from(world_ranks()[place]);
+        if (headers[place].has_failed != 0) network_.receive_stop(world_ranks()[place]);
       throw GroupBroken(
           "[collectives] " + describe_mismatch(to_string(first), static_cast<int>(i), to_string(other)),
           ErrorKind::kDefect);

@@ -26,7 +26,7 @@ void let_the_other_report() {
 // One error is printed, by the lowest rank that has one.
 [[noreturn]] void rethrow_once(Network& network, const Error& error) {
   network.stop(error.what(), error.kind());
-  if (network.hears_of_lower_rank(kLowerRanksAnswer)) {
+  if (network.lower_rank_stopped(kLowerRanksAnswer)) {
     end_silently();
     let_the_other_report();
     throw StoppedByAnother(0, error.what(), error.kind());
@@ -45,15 +45,15 @@ void launch_mpi(const LaunchOptions& options, const Body& body) {
          network.size());
   const std::unique_ptr<Group> world = mpi_world(network);
   world->set_deadline(options.deadline);
-  tell_launcher_ready();
+  notify_launcher_ready();
   share_cores(world->on_machine().place, world->on_machine().ranks);
   try {
     body(*world);
     world->barrier("end of the run");
-    tell_launcher_end();  // MPI's own end may wait for ever where a call of its own failed
+    notify_launcher_end();  // MPI's own end may wait for ever where a call of its own failed
   } catch (const StoppedByAnother&) {
     end_silently();  // a launcher may end this rank before the other one
-    network.give_way();
+    network.stop_silently();
     let_the_other_report();
     throw;
   } catch (const Error& error) {

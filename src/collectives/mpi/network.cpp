@@ -212,7 +212,7 @@ void Network::exchange(int tag, std::span<const Message> sent, std::span<const M
   }
 }
 
-void Network::hear_from(int rank) {
+void Network::receive_stop(int rank) {
   constexpr std::chrono::seconds kAtMost{10};
   broken_ = true;
   const auto until = Clock::now() + kAtMost;
@@ -223,12 +223,12 @@ void Network::hear_from(int rank) {
 }
 
 void Network::stop(const std::string& reason, ErrorKind kind) {
-  tell_all(reason, static_cast<int32_t>(kind));
+  send_stop_to_all(reason, static_cast<int32_t>(kind));
 }
 
-void Network::give_way() { tell_all("", kGivesWay); }
+void Network::stop_silently() { send_stop_to_all("", kGivesWay); }
 
-void Network::tell_all(const std::string& reason, int32_t kind) {
+void Network::send_stop_to_all(const std::string& reason, int32_t kind) {
   broken_ = true;
   const auto stop = std::make_shared<Stop>();
   stop->kind = kind;
@@ -242,7 +242,7 @@ void Network::tell_all(const std::string& reason, int32_t kind) {
     ;
 }
 
-bool Network::hears_of_lower_rank(double seconds) const {
+bool Network::lower_rank_stopped(double seconds) const {
   const auto until = Clock::now() + std::chrono::duration<double>(seconds);
   const auto is_silent = [&](int rank) { return !handles_->gave_way.contains(rank); };
   for (Patience patience; Clock::now() < until; patience.wait()) {

@@ -39,22 +39,22 @@ class Network {
                 std::shared_ptr<const void> memory, double deadline,
                 const std::function<std::string()>& what);
 
-  // Waits for what a rank says that is about to stop, and throws it.
-  void hear_from(int rank);
+  // Receives why a rank stops, and throws it.
+  void receive_stop(int rank);
 
   // Tells all others why this rank stops. They throw StoppedByAnother when they wait next.
   void stop(const std::string& reason, ErrorKind kind);
   // Tells all others that this rank stops because another did, and has nothing to report.
-  void give_way();
+  void stop_silently();
   // After `stop`: whether a rank below this one has stopped by itself, too. The lowest one reports for all.
-  // Waits until each of them has said `stop` or `give_way`; for one that does neither, as long as this.
-  bool hears_of_lower_rank(double seconds) const;
+  // Waits until each of them has said `stop` or `stop_silently`; for one that does neither, as long as this.
+  bool lower_rank_stopped(double seconds) const;
 
  private:
   struct Handles;
   class Open;
 
-  void tell_all(const std::string& reason, int32_t kind);
+  void send_stop_to_all(const std::string& reason, int32_t kind);
 
   const std::unique_ptr<Handles> handles_;
   int rank_ = 0, size_ = 1;

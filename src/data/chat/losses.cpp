@@ -213,13 +213,13 @@ class TellOnce {
             void (*log)(std::string_view)) {
     const std::scoped_lock lock(mutex_);
     for (const std::string& each : what)
-      if (told_.size() < kNamesCounted && told_.insert(each).second)
+      if (warned_.size() < kNamesCounted && warned_.insert(each).second)
         log(fmt::format("[{}] {} (further rows are {})", place(), each, of_further_rows));
   }
 
  private:
   std::mutex mutex_;
-  std::set<std::string> told_;
+  std::set<std::string> warned_;
 };
 
 }  // namespace
@@ -260,12 +260,12 @@ void count_names(std::map<std::string, int64_t>& counts, const std::vector<std::
     if (counts.contains(name) || counts.size() < kNamesCounted) ++counts[name];
 }
 
-void tell_losses(const PlaceOf& place, const std::vector<std::string>& lost) {
+void warn_of_losses(const PlaceOf& place, const std::vector<std::string>& lost) {
   static TellOnce once;
   once.tell(place, lost, "only counted", log_warning);
 }
 
-void tell_notes(const PlaceOf& place, const std::vector<std::string>& notes) {
+void log_notes(const PlaceOf& place, const std::vector<std::string>& notes) {
   static TellOnce once;
   once.tell(place, notes, "not named", log_info);
 }

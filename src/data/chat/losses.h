@@ -43,8 +43,8 @@ void count_names(std::map<std::string, int64_t>& counts, const std::vector<std::
 using PlaceOf = std::function<std::string()>;  // "file:LINE"; called only to report something
 
 // Warns once of each loss, with the row that has it; further rows with it are for the caller to count.
-void tell_losses(const PlaceOf& place, const std::vector<std::string>& lost);
+void warn_of_losses(const PlaceOf& place, const std::vector<std::string>& lost);
 // The same for what is no loss, as information.
-void tell_notes(const PlaceOf& place, const std::vector<std::string>& notes);
+void log_notes(const PlaceOf& place, const std::vector<std::string>& notes);
 
 }  // namespace temper::data

@@ -67,8 +67,8 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
   count_names(unused, row.unused);
   count_names(lost, row.lost);
   if (read.place && on_bad_row != OnBadRow::kCount) {
-    tell_losses(read.place, row.lost);
-    tell_notes(read.place, row.notes);
+    warn_of_losses(read.place, row.lost);
+    log_notes(read.place, row.notes);
   }
   too_long += row.status == RowStatus::kTooLong;
   empty += row.status == RowStatus::kEmptyAnswer;

@@ -164,7 +164,7 @@ class CompressedForm : public QuantizedForm {
                                     kWords[] = {"I32"};
 
   void tell_unnamed(const ModelFolder& folder, const QuantizedMatrix& matrix) const {
-    std::call_once(told_unnamed_, [&] {
+    std::call_once(reported_unnamed_, [&] {
       log_warning(
           fmt::format("[{}] '{}' is quantized, but among the targets of no group of quantization_config: its "
                       "inputs are not rounded (reported once)",
@@ -296,7 +296,7 @@ class CompressedForm : public QuantizedForm {
   std::string name_;
   std::vector<Grid> tiles_;  // that groups of the configuration name
   std::vector<CompressedInputs> inputs_;
-  mutable std::once_flag told_unnamed_;
+  mutable std::once_flag reported_unnamed_;
 };
 
 std::shared_ptr<const QuantizedForm> compressed_tensors_form(const Json& config, const std::string& where) {

@@ -28,7 +28,7 @@ std::vector<Var> columns_of(Tape& tape, const Var& weight) {
   return columns;
 }
 
-Tensor zeros_beside(const Tensor& like, const Shape& shape) {
+Tensor zeros_like(const Tensor& like, const Shape& shape) {
   return Tensor::zeros(shape, DType::kF32, MemoryTag::kActivations, like.device());
 }
 
@@ -48,7 +48,7 @@ Convolved compose_causal_conv1d(Tape& tape, const Var& x, const Var& weight, con
     const auto at = static_cast<size_t>(d);
     const int64_t before = op.documents.continues(d);
     const Var window = before >= 0     ? windows[static_cast<size_t>(before)]
-                       : given.empty() ? tape.constant(zeros_beside(x.value, {kept, channels}))
+                       : given.empty() ? tape.constant(zeros_like(x.value, {kept, channels}))
                                        : p::reshape(tape, given[at], {kept, channels});
     const Var whole = p::concat_first(tape, {window, inputs[at]});
     windows.push_back(p::narrow(tape, whole, 0, lengths[at], kept));

@@ -14,7 +14,7 @@ namespace {
 namespace p = primitives;
 using Groups = std::vector<LoraGroup<Var>>;
 
-Var zeros_beside(Tape& tape, const Var& x, Shape shape) {
+Var zeros_like(Tape& tape, const Var& x, Shape shape) {
   return tape.constant(Tensor::zeros(shape, x.dtype(), MemoryTag::kActivations, x.value.device()));
 }
 
@@ -26,10 +26,10 @@ Var compose(Tape& tape, const Var& x, const Var& weight, const Var& bias, const 
     const Var input =
         group.input.value.defined() ? group.input : p::narrow(tape, x, 0, group.row, group.rows);
     std::vector<Var> pieces;
-    if (group.row > 0) pieces.push_back(zeros_beside(tape, x, {group.row, out}));
+    if (group.row > 0) pieces.push_back(zeros_like(tape, x, {group.row, out}));
     pieces.push_back(compose_update(tape, input, group.a, group.slices, out));
     const int64_t after = rows - group.row - group.rows;
-    if (after > 0) pieces.push_back(zeros_beside(tape, x, {after, out}));
+    if (after > 0) pieces.push_back(zeros_like(tape, x, {after, out}));
     y = p::add(tape, y, p::concat_first(tape, pieces));
   }
   return y;

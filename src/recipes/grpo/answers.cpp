@@ -271,8 +271,8 @@ void Answers::go_on(Job& job, size_t index, const Json::Array& said) const {
   }
   talk.messages.insert(talk.messages.end(), said.begin(), said.end());
   auto [text, lost, notes] = encoder.prompt_text(talk.messages, row);
-  data::tell_losses([&] { return talk.place(); }, lost);
-  data::tell_notes([&] { return talk.place(); }, notes);
+  data::warn_of_losses([&] { return talk.place(); }, lost);
+  data::log_notes([&] { return talk.place(); }, notes);
   Passage& passage = talk.passage();
   // Of the last turn alone: what stood before it is in the text.
   const auto turn =

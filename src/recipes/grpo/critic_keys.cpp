@@ -82,12 +82,12 @@ void check_critic(const RunConfig& config, const GrpoKeys& keys) {
                      "choose a model of the same family");
 }
 
-std::optional<CriticWish> critic_wish(const RunConfig& config) {
+std::optional<CriticSettings> critic_settings(const RunConfig& config) {
   const GrpoKeys& keys = grpo_keys(config);
   if (keys.preset().source != losses::AdvantageSource::kGae) return std::nullopt;
   const CriticKeys& c = keys.critic;
-  CriticWish wish{c.path.empty() ? config.model.path : c.path, c.lr.value_or(config.train.optimizer.lr),
-                  c.clip, c.warmup_updates};
+  CriticSettings wish{c.path.empty() ? config.model.path : c.path, c.lr.value_or(config.train.optimizer.lr),
+                      c.clip, c.warmup_updates};
   if (c.rank) {
     LoraConfig& lora = wish.lora.emplace();
     lora.rank = *c.rank;

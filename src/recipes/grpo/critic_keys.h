@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "losses/value_advantages.h"
-#include "recipes/keys/critic_wish.h"
+#include "recipes/keys/critic_settings.h"
 #include "recipes/keys/run_config.h"
 
 namespace temper::recipes {
@@ -29,6 +29,6 @@ void describe(config::Schema& s, CriticKeys& c);
 void check_critic(const RunConfig& config, const GrpoKeys& keys);
 
 // Nothing where the loss has no critic.
-std::optional<CriticWish> critic_wish(const RunConfig& config);
+std::optional<CriticSettings> critic_settings(const RunConfig& config);
 
 }  // namespace temper::recipes

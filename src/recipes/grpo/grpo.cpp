@@ -42,7 +42,7 @@ ops::FieldValues kernels(const RunConfig& config, bool needed) {
   return rollout::batch_invariant_fields(config.device, config.model.dtype);
 }
 
-RolloutWish rollouts(const RunConfig& config) {
+RolloutSettings rollouts(const RunConfig& config) {
   const GrpoKeys& keys = grpo_keys(config);
   return {engine_options(config, keys.group_size * keys.prompts_per_rollout),
           !keys.cache_tokens,
@@ -140,7 +140,7 @@ void register_grpo() {
        .second_model = reference_model,
        .other_model = other_model,
        .rollouts = rollouts,
-       .critic = critic_wish,
+       .critic = critic_settings,
        .objective = objective,
        .rehearsed = rehearsed,
        .kernels = kernels,

@@ -40,7 +40,7 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
         "formula (docs/rollouts.md), or the processor has neither AVX2 nor AVX-512; leave it out");
   find_held_out();
   if (const auto folder = reference_model(config_)) other_reference_ = setup_.other_model(*folder);
-  if (const auto wish = critic_wish(config_)) {
+  if (const auto wish = critic_settings(config_)) {
     auto model = setup_.own_model(wish->folder, true);
     auto adapter = wish->lora ? models::new_adapter(*model, *wish->lora,
                                                     static_cast<uint64_t>(config_.train.seed), "grpo.critic.")

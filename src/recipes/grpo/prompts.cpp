@@ -23,8 +23,8 @@ Prompt read(const data::Mixture& rows, int64_t row) {
     const data::RowEncoder& encoder = *rows.members()[rows.member_of(row)].encoder;
     data::Asked asked = encoder.asked_of(prompt.json);
     const auto place = [&] { return prompt.place; };
-    data::tell_losses(place, asked.lost);
-    data::tell_notes(place, asked.notes);
+    data::warn_of_losses(place, asked.lost);
+    data::log_notes(place, asked.notes);
     prompt.is_lossy = !asked.lost.empty();
     prompt.ids = std::move(asked.ids);
     prompt.messages = std::move(asked.messages);

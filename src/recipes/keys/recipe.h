@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/registry.h"
-#include "recipes/keys/critic_wish.h"
+#include "recipes/keys/critic_settings.h"
 #include "recipes/keys/foreign_names.h"
 #include "recipes/keys/recipe_keys.h"
 #include "recipes/keys/run_config.h"
@@ -68,12 +68,12 @@ struct Recipe {
 
   // Where updates learn from the model's own answers: how these use its device. Null: there are none.
   // (recipes/parts/rollout_memory.h)
-  struct RolloutWish (*rollouts)(const RunConfig& config) = nullptr;
+  struct RolloutSettings (*rollouts)(const RunConfig& config) = nullptr;
 
   // A second model that is trained in addition to the learner's own (recipes/parts/critic.h); null, or
   // nothing: there is none.
-  std::optional<CriticWish> (*critic)(const RunConfig& config) = [](const RunConfig&) {
-    return std::optional<CriticWish>();
+  std::optional<CriticSettings> (*critic)(const RunConfig& config) = [](const RunConfig&) {
+    return std::optional<CriticSettings>();
   };
 
   using Objective = std::shared_ptr<const training::Objective>;

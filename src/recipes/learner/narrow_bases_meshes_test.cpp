@@ -68,7 +68,7 @@ Matrices matrices_of(RankedBase& ranked) {
   for (const WeightSpec& spec : parameters.table().specs()) {
     if (!spec.quantize) continue;
     const size_t index = parameters.index_of(spec.name);
-    const bool gathers = parameters[index].comes_and_goes;
+    const bool gathers = parameters[index].gathered_on_use;
     if (gathers) {
       const Tensor value = parameters.make_value(index);
       EXPECT_EQ(value.dtype(), DType::kU8) << spec.name;

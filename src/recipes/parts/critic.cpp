@@ -18,7 +18,7 @@ training::TrainerOptions trainer_options(const TrainConfig& train) {
 }  // namespace
 
 Critic::Critic(std::unique_ptr<models::Model> model, std::unique_ptr<layers::Adapter> adapter,
-               const RunConfig& config, const CriticWish& wish, const parallel::MeshGroups& groups)
+               const RunConfig& config, const CriticSettings& wish, const parallel::MeshGroups& groups)
     : model_(std::move(model)),
       adapter_(std::move(adapter)),
       micro_batch_tokens_(config.train.micro_batch_tokens),

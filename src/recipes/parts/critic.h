@@ -6,7 +6,7 @@
 #include "models/model.h"
 #include "optimizers/adamw.h"
 #include "parallel/mesh_groups.h"
-#include "recipes/keys/critic_wish.h"
+#include "recipes/keys/critic_settings.h"
 #include "recipes/keys/run_config.h"
 #include "training/adapter_trainer.h"
 #include "training/objectives/value_learning.h"
@@ -15,15 +15,15 @@
 namespace temper::recipes {
 
 // A second model of a run, which learns what answers are worth while the first one learns to give them. It is
-// trained in full, or by an adapter of its own and a copy of its head (CriticWish::lora), with an optimizer
-// and a learning rate of its own and the run's other settings. All ranks of the run have it and call the same
-// functions; its updates are those of one rank.
+// trained in full, or by an adapter of its own and a copy of its head (CriticSettings::lora), with an
+// optimizer and a learning rate of its own and the run's other settings. All ranks of the run have it and
+// call the same functions; its updates are those of one rank.
 class Critic {
  public:
   // `model` gives values, and is divided as the run's is; `adapter`, of that model, is what is trained, or
   // (null) all of it is.
   Critic(std::unique_ptr<models::Model> model, std::unique_ptr<layers::Adapter> adapter,
-         const RunConfig& config, const CriticWish& wish, const parallel::MeshGroups& groups);
+         const RunConfig& config, const CriticSettings& wish, const parallel::MeshGroups& groups);
 
   training::TokenValues values(const std::vector<data::PackedRow>& rows) const;
   // One update. Its gradients are freed, so that they do not take memory in addition to the learner's.

@@ -25,7 +25,7 @@ int64_t measure_page(const layers::Decoder& model, const Pool& memory, int64_t p
 
 // Requests that decode, as many as run at once, and together with them a prompt that fills its part of a
 // pass.
-void run_engine(const layers::Decoder& model, const layers::Adapter* adapter, const RolloutWish& wish) {
+void run_engine(const layers::Decoder& model, const layers::Adapter* adapter, const RolloutSettings& wish) {
   rollout::EngineOptions options = wish.engine;
   options.prefix_cache = false;  // each request computes all of its tokens
   rollout::Engine engine(model, options);
@@ -89,7 +89,7 @@ int64_t RolloutMemory::cache_that_fits(int64_t limit, Device device) const {
 }
 
 RolloutMemory rehearse_rollout(const layers::Decoder& model, layers::ParameterStore& trained,
-                               const layers::Adapter* adapter, const RolloutWish& wish) {
+                               const layers::Adapter* adapter, const RolloutSettings& wish) {
   RolloutMemory made{.wish = wish};
   const Device device = model.parameters().device();
   Pool& memory = pool(device);

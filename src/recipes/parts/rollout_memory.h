@@ -14,7 +14,7 @@ struct RolloutDegrees {
 };
 
 // How a run's rollouts use its device, as the recipe asks for it.
-struct RolloutWish {
+struct RolloutSettings {
   rollout::EngineOptions engine = {};  // cache_tokens: what all requests that run at once can need
   bool may_shrink = false;             // fewer cache_tokens do, where memory is short
   int64_t longest = 0;                 // tokens of a request, with its answer
@@ -26,7 +26,7 @@ struct RolloutWish {
 // The peak memory of a rollout, without what stays of training.
 struct RolloutMemory {
   MemoryPlan plan = {};  // with the requested cache
-  RolloutWish wish = {};
+  RolloutSettings wish = {};
   int64_t page_bytes = 0;  // of the cache
   int64_t kept_bytes = 0;  // of the CPU's memory, for what sleeps
 
@@ -45,7 +45,7 @@ struct RolloutMemory {
 // requests as run at once. `trained`: what the optimizer trains; its gradients and states are there as an
 // update leaves them. Peaks of the device's pool are reset.
 RolloutMemory rehearse_rollout(const layers::Decoder& model, layers::ParameterStore& trained,
-                               const layers::Adapter* adapter, const RolloutWish& wish);
+                               const layers::Adapter* adapter, const RolloutSettings& wish);
 
 // What is planned for updates and for rollouts, side by side.
 std::string phases_table(const MemoryPlan& updates, const RolloutMemory& rollouts, int64_t cache_tokens);

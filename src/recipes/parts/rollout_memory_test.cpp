@@ -15,7 +15,7 @@ using training::UpdateState;
 
 const std::vector<data::PackedRow> kRows{test_row(1, {30}), test_row(2, {4, 12}), test_row(3, {20})};
 
-RolloutWish wish_of(std::vector<UpdateState> asleep = {}) {
+RolloutSettings wish_of(std::vector<UpdateState> asleep = {}) {
   return {{.cache_tokens = 1024, .max_running = 8, .chunk_tokens = 64}, true, 60, std::move(asleep)};
 }
 
@@ -51,7 +51,7 @@ struct TrainedTiny {
   training::Trainer trainer;
 };
 
-RolloutMemory rehearsed(const RolloutWish& wish, const char* type = "qwen3") {
+RolloutMemory rehearsed(const RolloutSettings& wish, const char* type = "qwen3") {
   TrainedTiny counted(true, type);
   return rehearse_rollout(counted.model->decoder, counted.model->decoder.parameters(), nullptr, wish);
 }
@@ -63,7 +63,7 @@ int64_t bytes_live() {
 }
 
 // What the same engine has in use at most when many requests run.
-int64_t measured(const RolloutWish& wish, const char* type) {
+int64_t measured(const RolloutSettings& wish, const char* type) {
   const int64_t before = bytes_live();
   TrainedTiny real(false, type);
   const training::RolloutTurn turn(real.model->decoder.parameters(), wish.asleep);
@@ -83,8 +83,9 @@ int64_t measured(const RolloutWish& wish, const char* type) {
 TEST(RolloutMemory, ThePlanIsCloseToWhatARolloutTakes) {
   for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next"})
     for (const bool sleeps : {false, true}) {
-      const RolloutWish wish = wish_of(sleeps ? std::vector{UpdateState::kOptimizer, UpdateState::kGradients}
-                                              : std::vector<UpdateState>());
+      const RolloutSettings wish =
+          wish_of(sleeps ? std::vector{UpdateState::kOptimizer, UpdateState::kGradients}
+                         : std::vector<UpdateState>());
       const RolloutMemory planned = rehearsed(wish, type);
       const auto used = static_cast<double>(measured(wish, type));
       // The CPU keeps what sleeps outside of its pool.

@@ -37,7 +37,7 @@ WeightTable trained_table(const RunConfig& config, const layers::DecoderConfig& 
 
 // What is trained of a critic; nothing where there is none.
 std::optional<WeightTable> critic_table(const RunConfig& config, const layers::DecoderConfig& model) {
-  const std::optional<CriticWish> wish = recipe_of(config).critic(config);
+  const std::optional<CriticSettings> wish = recipe_of(config).critic(config);
   if (!wish) return std::nullopt;
   layers::DecoderConfig architecture = model;
   if (wish->folder != config.model.path) {

@@ -101,7 +101,7 @@ std::vector<Tensor> copies_of_state(const RunConfig& config, const std::vector<P
 // A critic, where there is one, as it is between its updates, which come before the learner's.
 struct RehearsedCritic {
   RehearsedCritic(const RunConfig& config, const Setting& setting, const PlannedRanks& ranks) {
-    const std::optional<CriticWish> wish = recipe_of(config).critic(config);
+    const std::optional<CriticSettings> wish = recipe_of(config).critic(config);
     if (!wish) return;
     const Json model =
         wish->folder == config.model.path ? setting.model : models::config_of_folder(wish->folder);
@@ -254,7 +254,7 @@ void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& co
     const std::unique_ptr<layers::Adapter> copy = apart.copy(trained, adapter, *ranks.all);
     if (!std::exchange(rolled, true)) plan.updates = peaks_of(counted);
     if (recipe.rollouts == nullptr) return;
-    const RolloutWish wish = recipe.rollouts(config);
+    const RolloutSettings wish = recipe.rollouts(config);
     if (std::ranges::count(wish.asleep, training::UpdateState::kCommunication) > 0)
       ranks.groups.disconnect(apart.model != nullptr);
     RolloutMemory made = rehearse_rollout(apart.model ? apart.model->decoder : model->decoder, trained,

@@ -38,7 +38,7 @@ std::span<const int32_t> end_of(const data::Example& example) {
 
 class Endings {
  public:
-  Endings(const rollout::TextFiles& text, const RolloutWish* rollouts)
+  Endings(const rollout::TextFiles& text, const RolloutSettings* rollouts)
       : text_(text), rollouts_(rollouts), stops_(text.generation.stop_ids) {
     if (rollouts == nullptr) return;
     for (const int32_t id : rollout::stop_tokens(rollouts->stop_strings, text.tokenizer))
@@ -112,7 +112,7 @@ class Endings {
   }
 
   const rollout::TextFiles& text_;
-  const RolloutWish* rollouts_;
+  const RolloutSettings* rollouts_;
   std::vector<int32_t> stops_;
   std::map<int32_t, int64_t> endings_;
   int64_t looked_ = 0, open_ = 0;
@@ -121,7 +121,7 @@ class Endings {
 }  // namespace
 
 std::optional<int32_t> taught_ending(const data::Mixture& rows, const rollout::TextFiles& text,
-                                     const RolloutWish* rollouts) {
+                                     const RolloutSettings* rollouts) {
   Endings endings(text, rollouts);
   for (const data::Member& member : rows.members()) endings.add(member);
   if (!endings.any()) return std::nullopt;

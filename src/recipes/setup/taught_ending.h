@@ -14,6 +14,6 @@ namespace temper::recipes {
 // the run's own questions and what it saves stop at it, too. None where all is well, and where no special
 // token ends them.
 std::optional<int32_t> taught_ending(const data::Mixture& rows, const rollout::TextFiles& text,
-                                     const RolloutWish* rollouts);
+                                     const RolloutSettings* rollouts);
 
 }  // namespace temper::recipes

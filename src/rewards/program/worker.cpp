@@ -161,7 +161,7 @@ std::optional<Worker::Death> Worker::die(const std::string& what) {
   Death death;
   death.reason = fmt::format("program '{}' {}{}", launch_->name, what, last_errors());
   if (tasks_.empty()) {
-    if (!std::exchange(was_told_, true))
+    if (!std::exchange(was_reported_, true))
       log_warning(death.reason + "\n  (between two answers; it is started again for the next one)");
     return std::nullopt;
   }

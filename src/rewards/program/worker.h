@@ -68,7 +68,7 @@ class Worker {
   std::string outgoing_, incoming_, errors_;
   size_t searched_ = 0;  // bytes of incoming_ without the end of a line
   int deaths_ = 0;
-  bool was_told_ = false;  // that a process ended between two answers
+  bool was_reported_ = false;  // that a process ended between two answers
 };
 
 }  // namespace temper::rewards

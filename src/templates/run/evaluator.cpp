@@ -25,18 +25,18 @@ void spend_on(const Value& value) {
 
 }  // namespace
 
-Evaluator::Deeper::Deeper(Evaluator& evaluator) : depth_(evaluator.depth_) {
+Evaluator::DepthScope::DepthScope(Evaluator& evaluator) : depth_(evaluator.depth_) {
   if (++depth_ > kMostLevels) {
     --depth_;
     fail("calls, statements and expressions are nested more than {} levels deep", kMostLevels);
   }
 }
 
-Evaluator::Deeper::~Deeper() { --depth_; }
+Evaluator::DepthScope::~DepthScope() { --depth_; }
 
 // The line of an error is that of the innermost expression: it is put back only when all went well.
 Value Evaluator::evaluate(const Expression& expression) {
-  const Deeper deeper(*this);
+  const DepthScope deeper(*this);
   spend();
   const int line = std::exchange(line_, expression.line);
   Value value = std::visit([&](const auto& node) { return evaluate(node); }, expression.node);

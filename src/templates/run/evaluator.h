@@ -23,10 +23,10 @@ class Evaluator {
   void set_line(int line) { line_ = line; }
 
   // Counts levels of calls, statements and expressions.
-  class Deeper {
+  class DepthScope {
    public:
-    explicit Deeper(Evaluator& evaluator);
-    ~Deeper();
+    explicit DepthScope(Evaluator& evaluator);
+    ~DepthScope();
 
    private:
     int& depth_;

@@ -63,7 +63,7 @@ Interpreter::Flow Interpreter::execute(const Block& block) {
 
 Interpreter::Flow Interpreter::execute(const Statement& statement) {
   evaluator_.set_line(statement.line);
-  const Evaluator::Deeper deeper(evaluator_);
+  const Evaluator::DepthScope deeper(evaluator_);
   spend();
   return std::visit([&](const auto& node) { return execute(node); }, statement.node);
 }
@@ -86,7 +86,7 @@ Interpreter::Flow Interpreter::run_loop(const For& node, List items, int64_t dep
   LoopState::Again again;
   if (node.recursive) {
     again = [this, &node, around = scopes_.keep(), depth0](const Value& inner) {
-      const Evaluator::Deeper deeper(evaluator_);
+      const Evaluator::DepthScope deeper(evaluator_);
       Captured captured(*this);
       const Scopes::Inside inside(scopes_, around);
       const int line = evaluator_.line();
@@ -192,7 +192,7 @@ Value Interpreter::make_macro(const std::string& name, const Signature& signatur
 }
 
 Value Interpreter::call_macro(const Callee& callee, const Arguments& arguments) {
-  const Evaluator::Deeper deeper(evaluator_);
+  const Evaluator::DepthScope deeper(evaluator_);
   Captured captured(*this);
   const Scopes::Inside inside(scopes_, callee.around);
   const int line = evaluator_.line();

@@ -30,7 +30,7 @@ ExpressionPtr ExpressionParser::tuple(TupleRules rules) {
 }
 
 ExpressionPtr ExpressionParser::expression(bool with_conditional) {
-  const TokenStream::Deeper deeper(in_);
+  const TokenStream::DepthScope deeper(in_);
   return with_conditional ? conditional() : disjunction();
 }
 
@@ -40,7 +40,7 @@ ExpressionPtr ExpressionParser::conditional() {
     in_.link();
     const int line = in_.take().line;
     ExpressionPtr condition = disjunction();
-    const TokenStream::Deeper deeper(in_);
+    const TokenStream::DepthScope deeper(in_);
     ExpressionPtr otherwise = in_.skip_name("else") ? conditional() : nullptr;
     value = make_expression(line, Conditional{std::move(condition), std::move(value), std::move(otherwise)});
   }
@@ -71,7 +71,7 @@ ExpressionPtr ExpressionParser::conjunction() {
 
 ExpressionPtr ExpressionParser::negation() {
   if (!in_.now().is_name("not")) return comparison();
-  const TokenStream::Deeper deeper(in_);
+  const TokenStream::DepthScope deeper(in_);
   const int line = in_.take().line;
   return make_expression(line, Unary{'!', negation()});
 }
@@ -143,7 +143,7 @@ ExpressionPtr ExpressionParser::power() {
 }
 
 ExpressionPtr ExpressionParser::unary(bool with_filters) {
-  const TokenStream::Deeper deeper(in_);
+  const TokenStream::DepthScope deeper(in_);
   ExpressionPtr node;
   if (in_.now().is_operator("-") || in_.now().is_operator("+")) {
     const Token op = in_.take();

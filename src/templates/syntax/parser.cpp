@@ -20,7 +20,7 @@ Block Parser::parse() {
 
 // Up to a tag that starts with one of `ends`, whose name is then the next token; to the end with none.
 Block Parser::block(Words ends) {
-  const TokenStream::Deeper deeper(in_);
+  const TokenStream::DepthScope deeper(in_);
   Block statements;
   const int line = in_.line_before();
   while (true) {
@@ -207,7 +207,7 @@ Target Parser::target(bool with_namespace) {
 }
 
 Target Parser::target_part(bool with_namespace) {
-  const TokenStream::Deeper deeper(in_);
+  const TokenStream::DepthScope deeper(in_);
   if (in_.skip_operator("(")) {
     Target inner = target(with_namespace);
     in_.expect_operator(")");

@@ -4,7 +4,7 @@
 
 namespace temper::templates {
 
-TokenStream::Deeper::Deeper(TokenStream& stream) : stream_(stream) {
+TokenStream::DepthScope::DepthScope(TokenStream& stream) : stream_(stream) {
   if (++stream_.depth_ > 120) stream_.refuse("the template is nested too deeply");
 }
 

@@ -27,10 +27,10 @@ class TokenStream {
   std::string describe_now() const;
 
   // Counts levels of nesting, of which there may be 120.
-  class Deeper {
+  class DepthScope {
    public:
-    explicit Deeper(TokenStream& stream);
-    ~Deeper() { --stream_.depth_; }
+    explicit DepthScope(TokenStream& stream);
+    ~DepthScope() { --stream_.depth_; }
 
    private:
     TokenStream& stream_;

@@ -73,7 +73,7 @@ class Distill::Step : public StepLoss {
     if (objective_.known_ != nullptr)
       return {{}, objective_.known_->of(std::span(rows_).subspan(begin, next_ - begin))};
     const layers::Decoder& teacher = *objective_.teacher_;
-    const MicroBatch batch = gather(rows_, begin, next_, fills_up(objective_.model_));
+    const MicroBatch batch = gather(rows_, begin, next_, needs_padding(objective_.model_));
     const quantizers::QuantizersOff off(teacher.quantizers());
     Tape tape(false);
     const Tensor hidden = teacher.forward(tape, batch.input).value;

@@ -29,7 +29,7 @@ struct Parts {
 
 // Ids, targets and parts with what fills up.
 void fill_tokens(std::vector<int32_t>& ids, std::vector<int32_t>& targets, Parts& parts) {
-  const auto whole = static_cast<size_t>(filled_up(static_cast<int64_t>(ids.size())));
+  const auto whole = static_cast<size_t>(padded_tokens(static_cast<int64_t>(ids.size())));
   // No longer than the documents of the data: positions end somewhere.
   const int32_t longest = *std::max_element(parts.lengths.begin(), parts.lengths.end());
   for (auto left = static_cast<int32_t>(whole - ids.size()); left > 0; left -= parts.lengths.back())
@@ -164,7 +164,7 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& 
                                                          const std::vector<data::PackedRow>& rows,
                                                          int64_t max_tokens) {
   std::vector<std::pair<size_t, size_t>> groups = cut_micro_batches(rows, max_tokens);
-  collectives::Group* const ranks = model.ranks().in_step();
+  collectives::Group* const ranks = model.ranks().lockstep_group();
   if (ranks == nullptr) return groups;
   const std::vector<int64_t> counts = ranks->gather("micro-batches", std::ssize(groups));
   groups.resize(static_cast<size_t>(*std::max_element(counts.begin(), counts.end())),
@@ -175,7 +175,7 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& 
 void for_each_pass(const layers::Decoder& model, const layers::Adapter* adapter,
                    const std::vector<data::PackedRow>& rows, int64_t max_tokens, const ReadPass& use) {
   for (const auto& [begin, end] : cut_micro_batches(model, rows, max_tokens)) {
-    const MicroBatch batch = gather(rows, begin, end, fills_up(model));
+    const MicroBatch batch = gather(rows, begin, end, needs_padding(model));
     const layers::AdapterRows all{adapter, batch.input.ids.numel()};
     Tape tape(false);
     layers::Decoder::Options options;

@@ -37,12 +37,12 @@ std::shared_ptr<layers::RouterTrace> watch_routers(const layers::Decoder& model,
 // serves many steps.
 inline constexpr int64_t kTokenStep = 128;
 
-inline constexpr int64_t filled_up(int64_t tokens) {
+inline constexpr int64_t padded_tokens(int64_t tokens) {
   return (tokens + kTokenStep - 1) / kTokenStep * kTokenStep;
 }
 
 // Where that is done.
-inline bool fills_up(const layers::Decoder& model) { return is_apart(model.device()); }
+inline bool needs_padding(const layers::Decoder& model) { return is_apart(model.device()); }
 
 // Rows [begin, end); if there is none, one dummy token. Where each of the rows has an owner, all of an
 // owner's neighbouring rows are padded.

@@ -7,8 +7,8 @@
 
 namespace temper::recipes {
 
-// What a recipe wants of a critic.
-struct CriticWish {
+// A critic as the recipe configures it.
+struct CriticSettings {
   std::string folder;                   // that it starts from
   double lr = 0;                        // constant
   double clip = 0;                      // of its values (training/objectives/value_learning.h)

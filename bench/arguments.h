@@ -76,7 +76,7 @@ class BenchArguments {
     value = true;
     return true;
   }
-  // Of an option that nobody took: an error, or the answer to --help.
+  // For an option that was not used: an error, or the answer to --help.
   [[noreturn]] void refuse() const {
     if (!asks_for_help(argv_[at_]))
       fail("unknown option '{}'; --help lists those that there are", argv_[at_]);

@@ -142,7 +142,7 @@ int run_decode(const Options& options) {
 
 using Rows = std::vector<data::PackedRow>;
 
-// So many tokens at least: the row's document is padded to them.
+// At least `at_least` tokens: the row's document is padded to them.
 data::PackedRow row_of(std::span<const data::Document> documents, int64_t at_least) {
   data::PackedRow row = data::pack(documents);
   const int64_t padding = std::max<int64_t>(at_least - row.size(), 0);

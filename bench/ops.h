@@ -63,8 +63,8 @@ struct Timed {
   trace::Work work = {};  // of ops that do not say it themselves
 };
 
-// The op says itself how much work it is (trace::Work), and is set beside this machine's peak: of products in
-// `dtype`, or of memory, whichever it would reach later.
+// The op says itself how much work it is (trace::Work), and is compared with this machine's peak: of products
+// in `dtype`, or of memory, whichever it would reach later.
 void add(const std::string& name, DType dtype, const std::function<Timed()>& prepare);
 
 // Both passes of an op on a tape. `prepare` makes its inputs and gives what builds its output from them.

@@ -1,4 +1,5 @@
-// What the layers of gated delta hybrids run beside products, in the shape of Qwen3-Next-80B-A3B.
+// What the layers of gated delta hybrids run apart from matrix multiplications, in the shape of
+// Qwen3-Next-80B-A3B.
 #include "bench/ops.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"

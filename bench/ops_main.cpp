@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kUsage =
     R"(Speed of every kernel of every op, from the demo's sizes to those of an 8B model, on the CPU or a GPU,
-beside what the same machine reaches in the same run: products of large matrices and a copy.
+compared with what the same machine reaches in the same run: products of large matrices and a copy.
   temper_bench_ops [--device cuda] [--benchmark_filter=linear/cublaslt/bfloat16]
                    [--benchmark_out=FILE --benchmark_out_format=json]
 On a GPU a time is that of several runs in a row, waited for at their end.

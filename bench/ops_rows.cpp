@@ -24,7 +24,7 @@ void add_rms_norm() {
     }
 }
 
-// The usual norm of a residual stream: the sum goes on, its gradient comes back.
+// The usual norm of a residual stream: the sum is an output, too, and its gradient comes back.
 void add_residual_norm() {
   using ops::RmsNorm;
   for (const DType dtype : kDTypes)

@@ -15,7 +15,7 @@ namespace temper {
 namespace {
 
 constexpr const char* kUsage =
-    R"(What a training step costs beside its kernels: everything that a host does until it has asked for one.
+    R"(What a training step costs in addition to its kernels: all of the host's work until it has launched them.
   temper_bench_step [SHAPE | FOLDER] [--hardware NAME | --device D] [--dtype T] [--rows N] [--length N]
                     [--micro-batches N] [--steps N] [--threads N] [--checkpointing none|selective|full]
 --hardware names hardware that need not be here (cuda-sm90; `temper ops --hardware` lists them): the model

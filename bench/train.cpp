@@ -36,7 +36,7 @@ constexpr const char* kUsage =
                      [--quantize PRESET [--expert-inputs]]
 A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
-float32 ones; --documents packs a row of so many documents of uneven lengths; --balanced gives tokens their
+float32 ones; --documents packs a row of this number of documents of uneven lengths; --balanced gives tokens their
 experts in turn (train.router.force_balance). Tokens are random, or int32 of a file, step after step, or
 --data's dialogues, which a folder's tokenizer encodes and which are packed as `temper train` does;
 --write-documents says what they are. With adapters the model is frozen, and each of them (LoRA on all

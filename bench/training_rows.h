@@ -24,8 +24,8 @@ struct RowSizes {
   int64_t rows, length, documents = 1;
 };
 
-// Tokens of a file of int32 (until its last whole step), or random ones without end; a row is so many
-// documents, of which each is longer than the one before by the first one's length.
+// Tokens of a file of int32 (until its last whole step), or random ones without end; a row has `documents`
+// documents, each longer than the one before by the first one's length.
 class TokenRows : public RowSource {
  public:
   TokenRows(RowSizes sizes, int64_t vocab, const std::string& file) : sizes_(sizes), vocab_(vocab) {

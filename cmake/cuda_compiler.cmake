@@ -4,7 +4,7 @@ set(TEMPER_CUDA_REASON "no CUDA compiler: install a CUDA toolkit, put its nvcc o
 if(TEMPER_FUZZ OR "nvcc" IN_LIST TEMPER_WITHOUT)
   return()
 endif()
-# A toolkit that nobody has put on PATH is found where it is usually installed.
+# A toolkit that is not on PATH is found where it is usually installed.
 find_program(nvcc nvcc PATHS ENV CUDA_PATH ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES bin)
 mark_as_advanced(nvcc)
 if(nvcc AND NOT DEFINED ENV{CUDACXX})

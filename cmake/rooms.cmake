@@ -3,7 +3,7 @@
 # the tests of their folder, *_bench.cpp to the benchmarks, everything else into the library.
 
 # With TEMPER_UNITY neighbours are compiled together: most of a file's cost is what it shares with the others. What is left
-# of a folder joins what is left of the folders beside it, since most rooms have a file or two; not in a kind whose rooms
+# of a folder joins what is left of its neighbour folders, since most rooms have a file or two; not in a kind whose rooms
 # use the same names (ALIKE), nor in tests. A new file moves its folder's groups and those that share what is left.
 function(temper_group_sources target)
   cmake_parse_arguments(group "TESTS" "" "" ${ARGN})
@@ -47,7 +47,7 @@ function(temper_compile_together target group)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
 endfunction()
 
-# In the group that folders beside `place` have begun, until that has `most` files.
+# In the group that neighbour folders of `place` have begun, until that has `most` files.
 function(temper_compile_with_siblings target most place)
   cmake_path(GET place PARENT_PATH above)
   cmake_path(GET above FILENAME kind)
@@ -67,7 +67,7 @@ function(temper_compile_with_siblings target most place)
   set_property(GLOBAL PROPERTY temper_left_${target}_${above} ${count})
 endfunction()
 
-# Distributes sources over the library, the folder's tests and the benchmarks. Two kinds of code are optimised less, in
+# Distributes sources over the library, the folder's tests and the benchmarks. Two kinds of code are optimized less, in
 # libraries of their own that become a part of the library: what that costs a build it would never pay back. ONCE: the
 # folder's code runs once a run, or once an update. CALLS: it calls kernels, and the time is theirs. GPU: the folder sees
 # CUDA's headers, and no other does: a build without them compiles the rest alike.
@@ -159,7 +159,7 @@ function(add_floor folder)
 endfunction()
 
 # Whether `package` is here. Where it is not `reason` says so and names the command that brings it: <package>_REASON where
-# the package's find module has set that. "nvcc" stands for a CUDA compiler. What TEMPER_WITHOUT names is taken as missing.
+# the package's find module has set that. "nvcc" means a CUDA compiler. What TEMPER_WITHOUT names is taken as missing.
 function(temper_find package found reason)
   set(${found} FALSE PARENT_SCOPE)
   if(package IN_LIST TEMPER_WITHOUT)
@@ -182,7 +182,7 @@ endfunction()
 # A folder inside a kind; `built` becomes whether its packages are there, `missing` the reason where one is not. A folder
 # whose package is missing is skipped, never with an #ifdef.
 # DEVICE_CODE names the architectures of *.cu that are for some GPUs alone.
-# LOOPS: the room is optimised in full where its kind is ONCE or CALLS.
+# LOOPS: the room is optimized in full where its kind is ONCE or CALLS.
 # <name>/room.cmake, where there is one, sees the packages and links libraries to temper_lib. Sources of folders that need
 # CUDAToolkit are in temper_gpu.
 function(temper_add_folder name built missing)
@@ -297,7 +297,7 @@ function(temper_add_tests)
   target_include_directories(temper_test_support PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(temper_test_support PUBLIC temper_lib GTest::gtest)
   target_compile_definitions(temper_test_support PUBLIC TEMPER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # Tests are compiled more often than they run: little optimisation, and their headers only once.
+  # Tests are compiled more often than they run: little optimization, and their headers only once.
   target_compile_options(temper_test_support PUBLIC -Og)
   target_precompile_headers(temper_test_support PRIVATE <gtest/gtest.h> ${TEMPER_OFTEN_INCLUDED})
   get_property(folders GLOBAL PROPERTY temper_test_folders)

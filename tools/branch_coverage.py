@@ -93,7 +93,7 @@ def main():
     parser.add_argument("build")
     parser.add_argument("rooms", nargs="+")
     parser.add_argument("--least", type=float, default=0, help="percent of each room")
-    parser.add_argument("--files", type=int, default=20, help="so many are listed")
+    parser.add_argument("--files", type=int, default=20, help="number of files listed")
     parser.add_argument("--lines", action="store_true", help="lists the lines, too")
     asked = parser.parse_args()
     build = pathlib.Path(asked.build).resolve()

@@ -114,7 +114,7 @@ class Classes:
         """The class that a function belongs to: it is named by it, or declared within it."""
         name = function.name.rpartition("::")[0]
         if name:
-            # Types of one name in several files of a folder: that of this file, or of the header beside it.
+            # Types of one name in several files of a folder: that of this file, or of the header next to it.
             keys = self.named.get((path.parent, name), [])
             near = sorted(keys, key=lambda key: (key[0] != path, key[0].stem != path.stem, key[0].suffix != ".h"))
             yield from near[:1]

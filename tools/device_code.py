@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tools/device_code.txt"
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 DEVICE = re.compile(r"__(?:device|global|shared|host)__|\basm\b|__CUDA_ARCH__")
-# The objects of optimised code: see CMakeLists.txt.
+# The objects of optimized code: see CMakeLists.txt.
 FULL = r"^build (\S*/temper_(?:ampere|device_code_in_full\w*)\.dir/\S*?{}\.o)[ :]"
 
 
@@ -71,7 +71,7 @@ def changed():
 def objects(build):
     rules = (build / "build.ninja").read_text()
     found = {file: re.findall(FULL.format(re.escape(file)), rules, re.M) for file in changed()}
-    # A build that does not optimise device code itself has such an object of every file.
+    # A build that does not optimize device code itself has such an object of every file.
     without = [file for file, names in found.items() if not any("_in_full" in name for name in names)]
     if "/temper_device_code_in_full" in rules and without:
         sys.exit(f"no target of {build} compiles in full: {', '.join(without)}; temper_device_code_in_full in "

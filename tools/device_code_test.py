@@ -66,7 +66,7 @@ class DeviceCode(unittest.TestCase):
     def test_a_changed_file_without_an_object_of_full_code_is_an_error(self):
         self.write("src/c.cu", "")
         (self.root / "build").mkdir()
-        # A build that optimises device code itself has objects of what differs between architectures alone.
+        # A build that optimizes device code itself has objects of what differs between architectures alone.
         self.write("build/build.ninja", "build CMakeFiles/temper_ampere.dir/src/b.cu.o: CUDA_COMPILER\n")
         self.assertEqual(self.run_script("--objects", str(self.root / "build")), [])
         self.write("build/build.ninja",

@@ -3,7 +3,7 @@ r"""Converts between a corpus of the fuzz targets, one text file with an input o
 libFuzzer works on.
 
   fuzz_corpus.py unpack CORPUS.txt FOLDER     writes each input to a file of its own
-  fuzz_corpus.py pack FOLDER CORPUS.txt       writes the corpus anew from the files of the folder
+  fuzz_corpus.py pack FOLDER CORPUS.txt       writes the corpus again from the files of the folder
   fuzz_corpus.py add CORPUS.txt INPUT...      adds the files' contents to the corpus
 
 On a line, printable characters stand for themselves; \\ is a backslash, \n \r \t are as in C, and \xHH is any byte (at the

@@ -5,7 +5,7 @@ Usage: make_configuration_page.py TEMPER > docs/configuration.md
        make_configuration_page.py TEMPER --check   fails with the first line of docs/configuration.md that differs
 
 TEMPER is the built program. Keys come from `temper train --help all`, commands and their options from `temper --help`
-and the `--help` of each command. `make check` runs the second form, so that nobody changes a key without its page."""
+and the `--help` of each command. `make check` runs the second form, so that no key is changed without its page."""
 import argparse
 import itertools
 import pathlib
@@ -105,7 +105,7 @@ class Page:
             self.tables.setdefault(key.group(), []).append(key)
 
     def first_with_the_same_keys(self, group):
-        """The group whose table stands for this one: of those with the same keys the least nested."""
+        """The group whose table also describes this one: of those with the same keys the least nested."""
         def shape(name):
             return [(key.name(), *key.same_but_for_its_name()) for key in self.tables[name]]
 

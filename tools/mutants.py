@@ -189,9 +189,9 @@ def main():
     survivors = 0
     for mutant in mutants:
         begin = time.monotonic()
-        found, told = examine(mutant)
+        found, report = examine(mutant)
         survivors += not found
-        print(f"{'found' if found else 'SURVIVES':9}{mutant['name']:64}{time.monotonic() - begin:4.0f} s  {told}", flush=True)
+        print(f"{'found' if found else 'SURVIVES':9}{mutant['name']:64}{time.monotonic() - begin:4.0f} s  {report}", flush=True)
     print(f"\n{survivors} survive ({time.monotonic() - start:.0f} s)")
     sys.exit(1 if survivors else 0)
 

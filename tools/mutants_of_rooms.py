@@ -1,4 +1,4 @@
-"""What tools/mutants.py breaks beside models: of ranks, rollouts, the exchange of weights, grpo, quantizers and files.
+"""What tools/mutants.py breaks in addition to models: of ranks, rollouts, the exchange of weights, grpo, quantizers and files.
 
 Each line names the test program, the tests that have to fail, and what is broken: a file, a text that occurs once there, and
 its replacement.
@@ -94,9 +94,9 @@ MUTANTS = [
     mutant("advantages are those of other ranks' answers", "test_recipes", "GrpoAdvantages.AnswersToAPromptStayTogether*",
            ADVANTAGES, "return std::pair(a.group, a.number) < std::pair(b.group, b.number);\n  });\n  return all;",
            "return a.number < b.number;\n  });\n  return all;"),
-    mutant("answers that are not learnt from count", "test_recipes", "GrpoAdvantages.WhatIsNotLearnt*",
+    mutant("answers that are not trained on count", "test_recipes", "GrpoAdvantages.WhatIsNotLearnt*",
            ADVANTAGES, "if (!is_trained(sample)) own.reward", "if (!is_trained(sample) && own.old.empty()) own.reward"),
-    mutant("tokens of environments are learnt from", "test_recipes", "GrpoAdvantages.TokensOfEnvironments*",
+    mutant("tokens of environments are trained on", "test_recipes", "GrpoAdvantages.TokensOfEnvironments*",
            ADVANTAGES, "if (passage.sampled[i] != 0) values.push_back(", "values.push_back("),
     mutant("an answer that was cut off expects nothing more", "test_recipes", "GrpoAdvantages.ATruncatedAnswer*",
            ADVANTAGES, "keys.critic.bootstrap_truncated && sample.is_truncated()",

@@ -4,7 +4,7 @@
 # tests of the program as it is installed. Ends with 1 at the first that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PATH=$PATH:/usr/local/cuda/bin # where a toolkit is that nobody has put on PATH
+export PATH=$PATH:/usr/local/cuda/bin # where a toolkit is that is not on PATH
 jobs=${JOBS:-$(nproc)}
 build=build/release
 begin=$SECONDS

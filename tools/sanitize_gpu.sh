@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # sanitize_gpu.sh PROGRAM [SUITE...]: compute-sanitizer's memcheck and racecheck over test_ops or test_primitives on a machine
 # with an NVIDIA GPU, suite by suite, each with a limit of SECONDS_EACH (120). All suites with kernels for GPUs, unless some are
-# named. Every tensor is an allocation of its own then (TEMPER_GPU_POOL=separate), so that what is beside it is out of
+# named. Every tensor is an allocation of its own then (TEMPER_GPU_POOL=separate), so that memory next to it is out of
 # bounds. racecheck looks at Temper's kernels only. `eager` is left out: its primitives are test_primitives'. Ends with a
 # table; the exit code is 1 when anything was found. COMPUTE_SANITIZER names the program: that of CUDA 13.0 loses the GPU
 # in cuBLASLt's kernels under racecheck, whichever are checked; 13.5's does not (PyPI: nvidia-cuda-sanitizer-api).

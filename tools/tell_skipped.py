@@ -14,15 +14,15 @@ RAN = re.compile(r"^\[==========\] (\d+) tests? from .* ran\.", re.M)
 SKIPPED = re.compile(r"^\S+:\d+: Skipped\n((?:(?!\S+:\d+: Skipped$).*\n)*?)\[  SKIPPED \] (\S+?)(?:,| \()", re.M)
 
 
-def told(folder):
-    """The lines about one run, of whose log ctest has not yet given back the temporary name."""
+def lines_of(folder):
+    """The lines about one run. Its log may still have ctest's temporary name."""
     logs = [folder / "Testing/Temporary" / name for name in ("LastTest.log.tmp", "LastTest.log")]
     text = next((log.read_text(errors="replace") for log in logs if log.is_file()), "")
     reasons = collections.defaultdict(list)
     for reason, name in SKIPPED.findall(text):
         reasons[reason.strip()].append(name)
     count = sum(map(len, reasons.values()))
-    yield f"{sum(map(int, RAN.findall(text)))} tests, of which {count} were skipped{':' if count else ''}"
+    yield f"{sum(map(int, RAN.findall(text)))} tests, {count} of them skipped{':' if count else ''}"
     for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
         suites = collections.Counter(name.split(".")[0] for name in names)
         where = ", ".join(f"{suite} ({number})" for suite, number in sorted(suites.items()))
@@ -32,7 +32,7 @@ def told(folder):
 def main():
     for line in sys.stdin:
         if SUMMARY.match(line):
-            print(*told(pathlib.Path(sys.argv[1])), sep="\n", end="\n\n")
+            print(*lines_of(pathlib.Path(sys.argv[1])), sep="\n", end="\n\n")
         print(line, end="", flush=True)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test_both_ways.sh [PRESET]: the build of a machine without a CUDA compiler, and where there is one that of a machine
 # without the headers of cuDNN's front end, each in a folder of its own (build/without_PACKAGE): configured, built as far as
-# the program and the tests of what is registered, tried, and what is missing must be told. An nvcc that does not work is
+# the program and the tests of what is registered, tried, and what is missing must be reported. An nvcc that does not work is
 # taken as missing. After a build of the same preset (release unless another is named) ccache has nearly all of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."

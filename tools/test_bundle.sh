@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the bundle as somebody else would: copied to another folder, with an empty environment.
+# Runs the bundle as another user would: copied to another folder, with an empty environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=$(find build/bundle -mindepth 1 -maxdepth 1 -name 'temper-*' -type d)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The demo's training as a user gets it, with all defaults, beside what this processor's registers can multiply: fails
+"""The demo's training as a user gets it, with all defaults, compared with what this processor's registers can multiply: fails
 below half of that.
 
     make bench-check

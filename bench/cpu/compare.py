@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Temper beside transformers on one CPU, in one run: the same weights, tokens, optimizer and steps. Checks that the
+"""Temper compared with transformers on one CPU, in one run: the same weights, tokens, optimizer and steps. Checks that the
 losses agree and prints a table.
 
     make bench                                   # builds build/release/bench/temper_bench_train

@@ -7,7 +7,7 @@ Markdown table and an SVG plot.
                                  [--plot docs/plots/cpu_scaling.svg]
 
 A row has the best of all its turns, because what else a shared machine does can only slow one down; the peak of products
-is measured beside each. --results keeps them from one run to the next."""
+is measured with each. --results keeps them from one run to the next."""
 import argparse
 import itertools
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Temper beside transformers (and PEFT) on one GPU, in one run: the same weights, tokens, optimizer and steps, rows of
+"""Temper compared with transformers (and PEFT) on one GPU, in one run: the same weights, tokens, optimizer and steps, rows of
 4,096 random tokens, bfloat16. Checks that losses and gradient norms agree and prints one row of a table per case, as
 soon as it is there.
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-import compare  # beside this file
+import compare  # next to this file
 
 PEER = {"tokens_per_second": 1000, "memory_gib": 40.0, "first_step_seconds": 100.0, "losses": [12.0, 11.9],
         "grad_norms": [2.0, 1.5]}
@@ -82,7 +82,7 @@ class Compare(unittest.TestCase):
                          ["float32", "bfloat16"])
         self.assertEqual([c[c.index("--checkpointing") + 1] for c in peers], ["none", "none", "full", "none"])
         tempers = [c for c in self.commands if "temper_bench_train" in c[0]]
-        self.assertEqual(len(tempers), 4)  # both adapters stand beside one run
+        self.assertEqual(len(tempers), 4)  # both adapters are compared with one run
         self.assertEqual([c[c.index("--checkpointing") + 1] for c in tempers], ["none", "full", "selective", "none"])
 
     def test_mixtures_run_once_more_with_balanced_loads(self):

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kUsage =
     R"(Experts of a mixture on a GPU of compute capability 9.0: the speed of each product, of the sums and of
 whole passes, under several loads. bfloat16; timing.h says how times are taken.
-An adapter of rank R on all three products is timed beside them.
+An adapter of rank R on all three matrix multiplications is timed as well.
   temper_bench_experts [--tokens N] [--hidden N] [--width N] [--experts N] [--top-k N] [--rank R]
 )";
 

@@ -1,6 +1,6 @@
 // Prints how long each kernel ran on the GPU, summed by name, when the program that loaded it ends:
 //   CUDA_INJECTION64_PATH=…/libkernel_times.so program …
-// SKIP_MS=n leaves out what ran in the first n milliseconds of GPU work; TOP=n prints so many lines.
+// SKIP_MS=n leaves out what ran in the first n milliseconds of GPU work; TOP=n prints n lines.
 #include <cupti.h>
 
 #include <algorithm>

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kUsage =
     R"(Fake quantization on a GPU: all experts of a weight in one launch, forward and backward, and the amax of
-weights and inputs, beside the time of a device-to-device copy of the same bytes in the same run. bfloat16;
+weights and inputs, and the time of a device-to-device copy of the same bytes in the same run. bfloat16;
 timing.h says how times are taken.
   temper_bench_quantize [--experts N --rows N --columns N]
 Without sizes: experts of two published mixtures, and inputs of a linear.

@@ -42,7 +42,7 @@ enum class PauseMode { kDrop, kKeep };  // contents are lost, or moved to host m
 class Pool {
  public:
   virtual ~Pool() = default;
-  // 64-byte aligned, uninitialised. Throws kResources with the table by tag when the limit is reached.
+  // 64-byte aligned, uninitialized. Throws kResources with the table by tag when the limit is reached.
   virtual void* allocate(int64_t bytes, MemoryTag tag) = 0;
   virtual void release(void* memory, MemoryTag tag) noexcept = 0;
   // Work on another stream than the one that was current at allocate() uses the block (device/cuda/stream.h):

@@ -13,7 +13,7 @@ namespace temper::layers {
 // of adapters.
 class Adapter {
  public:
-  // Memory for what the plan says, uninitialised. check_products has passed.
+  // Memory for what the plan says, uninitialized. check_products has passed.
   Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& base);
 
   const LoraConfig& config() const { return config_; }

@@ -56,7 +56,7 @@ class BoundWeight {
 // holds.
 class ParameterStore {
  public:
-  // Memory for every value (tag weights), uninitialised. With `frozen` the weights that quantizers may target
+  // Memory for every value (tag weights), uninitialized. With `frozen` the weights that quantizers may target
   // are kept in 8 or 4 bits, and nothing can be trained. Those in 4 bits have the magnitudes of the whole
   // matrix on every rank, and its codes. Of a mesh a rank holds what its layout says. What a rank holds of a
   // model cannot compute by itself.
@@ -82,7 +82,7 @@ class ParameterStore {
   const Tensor& own(size_t index) const {
     return own_[index].defined() ? own_[index] : parameters_[index].value;
   }
-  // Memory for the value, uninitialised, until it is dropped.
+  // Memory for the value, uninitialized, until it is dropped.
   Tensor make_value(size_t index);
   void drop_value(size_t index);
   // Of gradients that are summed layer by layer: the whole one, zeros where no pass reached it, which the

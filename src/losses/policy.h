@@ -80,7 +80,7 @@ struct PolicyUpdate {
 
 // Sums over the answers of a part of an update; the sums of all parts are those of the update.
 struct PolicySums {
-  double loss = 0;     // what the update minimises, divided by the counts of the update
+  double loss = 0;     // what the update minimizes, divided by the counts of the update
   double kl_loss = 0;  // the part of it that is the KL's
   int64_t answers = 0, tokens = 0;
   // Over tokens; divided by `tokens` they are means.

@@ -44,7 +44,7 @@ struct ReinforcePp {
   double eps = 1e-8;
 };
 
-// The advantages of all tokens, answer after answer: rewards to go of token_rewards, normalised over all
+// The advantages of all tokens, answer after answer: rewards to go of token_rewards, normalized over all
 // tokens of the batch (Hu et al., "REINFORCE++: Stabilizing Critic-Free Policy Optimization", 2025).
 std::vector<double> reinforce_pp(const ReinforcePp& options, std::span<const RewardedAnswer> batch);
 

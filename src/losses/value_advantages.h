@@ -23,8 +23,8 @@ struct ValueAdvantagesOptions {
 };
 
 struct ValueAdvantages {
-  // Of all tokens, answer after answer: gae() of token_rewards, normalised over the tokens of the batch, and
-  // the returns that values learn, which are not normalised (Schulman et al., "Proximal Policy Optimization
+  // Of all tokens, answer after answer: gae() of token_rewards, normalized over the tokens of the batch, and
+  // the returns that values learn, which are not normalized (Schulman et al., "Proximal Policy Optimization
   // Algorithms", 2017; Ouyang et al., "Training language models to follow instructions with human feedback",
   // 2022; Huang et al., "The N+ Implementation Details of RLHF with PPO", 2024, section 4).
   std::vector<double> advantages, returns;

@@ -20,7 +20,7 @@ DeltaHybrid read_delta_hybrid(ConfigReader& reader, DenseConfig dense, bool by_k
 // Layers with experts have a shared expert behind a gate; those without have the gated MLP.
 layers::DecoderConfig decoder_of(const DeltaHybrid& hybrid, const ChannelOf& channel_of = nullptr);
 
-// The experts of such a family, whose router normalises unless the file may say otherwise.
+// The experts of such a family, whose router normalizes unless the file may say otherwise.
 std::shared_ptr<const layers::Channel> read_shared_mixture(ConfigReader& reader, int64_t hidden,
                                                            bool normalize);
 

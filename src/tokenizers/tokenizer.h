@@ -38,7 +38,7 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Added tokens are recognised inside the text. With add_special_tokens the file's post-processor adds its
+  // Added tokens are recognized inside the text. With add_special_tokens the file's post-processor adds its
   // own (usually the begin-of-text token). Bytes that are not UTF-8 count as U+FFFD.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = false) const;
 

@@ -74,7 +74,7 @@ TEST_F(AdapterCli, SeveralAreTrainedAsIfEachWereAlone) {
   EXPECT_EQ(losses(folder_of(folder() + "/both", "b")), losses(folder_of(folder() + "/second", "b")));
 }
 
-// One is added, one goes on, one is left out: by the list of the next command.
+// One is added, one continues, one is left out: by the list of the next command.
 TEST_F(AdapterCli, ARunGoesOnWithOtherAdapters) {
   const std::string a = "  - {name: a, rank: 2, dropout: 0.1}\n", b = "  - {name: b, rank: 3}\n",
                     c = "  - {name: c, rank: 4}\n";
@@ -232,14 +232,14 @@ TEST_F(AdapterCli, ARunKeepsWhatItsAdapterBeganFrom) {
   std::filesystem::copy(folder_of(out, "adapter") + "/adapter", from);
   ASSERT_EQ(train("_on", on).code, 0);
   const std::string was = settings(folder_of(out + "_on", "adapter") + "/adapter"),
-                    learnt = weights(out + "_on", "adapter");
+                    trained = weights(out + "_on", "adapter");
   remove_all(from);
   std::filesystem::copy(folder_of(out + "_other", "adapter") + "/adapter", from);
   for (int i = 0; i < 2; ++i) {
     const Outcome again = train("_on", on);
     EXPECT_EQ(again.code, 0) << again.err;
     EXPECT_EQ(settings(folder_of(out + "_on", "adapter") + "/adapter"), was);
-    EXPECT_EQ(weights(out + "_on", "adapter"), learnt);
+    EXPECT_EQ(weights(out + "_on", "adapter"), trained);
     remove_all(from);
   }
 }

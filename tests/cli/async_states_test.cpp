@@ -1,4 +1,4 @@
-// checkpoint.async: checkpoints that are written beside the updates that follow.
+// checkpoint.async: checkpoints that are written in the background while training continues.
 #include <algorithm>
 
 #include "checkpoints/states/training_state.h"
@@ -47,19 +47,19 @@ TEST_F(AsyncStates, AreThoseOfRunsThatWait) {
   for (const char* flags : {"", "--model.dtype bfloat16 --data.eval_fraction 0.02 --eval.every_steps 2 ",
                             "--ranks 2 --parallel.shard 2 --parallel.shard_level 3 "}) {
     const Outcome waits = train("waits", every + flags),
-                  beside = train("beside", every + flags + "--checkpoint.async true");
+                  background = train("background", every + flags + "--checkpoint.async true");
     ASSERT_EQ(waits.code, 0) << waits.err;
-    ASSERT_EQ(beside.code, 0) << beside.err;
-    expect_same_run(out("beside"), out("waits"), 12);
-    EXPECT_EQ(read_file(out("beside") + "/model/model.safetensors"),
+    ASSERT_EQ(background.code, 0) << background.err;
+    expect_same_run(out("background"), out("waits"), 12);
+    EXPECT_EQ(read_file(out("background") + "/model/model.safetensors"),
               read_file(out("waits") + "/model/model.safetensors"));
-    std::system(("rm -r " + out("waits") + " " + out("beside")).c_str());
+    std::system(("rm -r " + out("waits") + " " + out("background")).c_str());
   }
   const std::string adapters = every + "--adapters '[{name: a, rank: 4}, {name: b, rank: 2, steps: 9}]' ";
   ASSERT_EQ(train("two_wait", adapters).code, 0);
-  ASSERT_EQ(train("two_beside", adapters + "--checkpoint.async true").code, 0);
-  expect_same_run(out("two_beside") + "/adapters/a", out("two_wait") + "/adapters/a", 12);
-  expect_same_run(out("two_beside") + "/adapters/b", out("two_wait") + "/adapters/b", 9);
+  ASSERT_EQ(train("two_background", adapters + "--checkpoint.async true").code, 0);
+  expect_same_run(out("two_background") + "/adapters/a", out("two_wait") + "/adapters/a", 12);
+  expect_same_run(out("two_background") + "/adapters/b", out("two_wait") + "/adapters/b", 9);
 }
 
 // The file of step 5 is not begun before step 9 is done; then step 10 waits.

@@ -156,7 +156,7 @@ TEST_F(Cli, RowsAreAsLongAsTheModelAllowsWhereNothingIsWritten) {
                 folder() + "/w8")
                 .code,
             0);
-  // The run's folder stands for its configuration.
+  // The run's folder means its configuration.
   EXPECT_EQ(run("ops " + folder() + "/no_length").code, 0);
   const Outcome of_run = run("data inspect " + folder() + "/no_length --summary");
   EXPECT_EQ(of_run.code, 0) << of_run.err;

@@ -131,14 +131,14 @@ TEST_F(DataCli, NamedTemplatesAreUsedAndSaved) {
   EXPECT_EQ(seen.code, 0) << seen.err;
   EXPECT_NE(shown.find("TOOLS:[{"), std::string::npos) << seen.out;
   EXPECT_EQ(shown.find("TOOLS:"), shown.rfind("TOOLS:")) << seen.out;
-  const std::string told = "conversations with tools take the chat template 'tool_use', others 'default'";
-  EXPECT_NE(seen.err.find(told), std::string::npos) << seen.err;
+  const std::string reported = "conversations with tools take the chat template 'tool_use', others 'default'";
+  EXPECT_NE(seen.err.find(reported), std::string::npos) << seen.err;
   const std::string out = folder() + "/named_run";
   ASSERT_EQ(run("train " + set + " --train.steps 1 --output " + out).code, 0);
   for (const char* file : {"chat_template.jinja", "additional_chat_templates/tool_use.jinja",
                            "additional_chat_templates/rag.jinja"})
     EXPECT_EQ(read_file(out + "/model/" + file), read_file(model + "/" + file));
-  EXPECT_NE(run("generate " + out + "/model -p 1 -n 1").err.find(told), std::string::npos);
+  EXPECT_NE(run("generate " + out + "/model -p 1 -n 1").err.find(reported), std::string::npos);
   // The list that transformers 4 wrote stays one.
   const std::string listed = folder() + "/listed";
   std::filesystem::copy(folder() + "/model", listed, std::filesystem::copy_options::recursive);
@@ -153,7 +153,7 @@ TEST_F(DataCli, NamedTemplatesAreUsedAndSaved) {
   ASSERT_EQ(trained.code, 0) << trained.err;
   EXPECT_EQ(read_file(listed + "_run/model/tokenizer_config.json"), settings.dump());
   EXPECT_FALSE(exists(listed + "_run/model/chat_template.jinja"));
-  EXPECT_NE(run("generate " + listed + "_run/model -p 1 -n 1").err.find(told), std::string::npos);
+  EXPECT_NE(run("generate " + listed + "_run/model -p 1 -n 1").err.find(reported), std::string::npos);
   // One that is chosen is that of all rows, in the saved folder, too.
   const Outcome chosen = run("train " + set + " --train.steps 1 --data.chat_template " + named +
                              "/tool_use.jinja --output " + out + "2");

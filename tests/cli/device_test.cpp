@@ -133,8 +133,8 @@ TEST_F(Devices, AGpusQuantizedRunContinuesBitForBit) {
   }
 }
 
-// An illegal address in the middle of a run is a defect: one sentence, and what was saved goes on bit for
-// bit.
+// An illegal address in the middle of a run is a defect: one sentence, and the run resumes from its
+// checkpoint bit for bit.
 TEST_F(Devices, AnIllegalAddressLosesNothingThatWasSaved) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   const std::string out = folder() + "/lost", library = folder() + "/lost_gpu.so";

@@ -104,8 +104,9 @@ TEST_F(DividedModels, MoveBiasesOfRouters) {
 }
 
 // Of experts on ranks of their own and of experts that tensor ranks divide, by modules and by stacked
-// tensors, beside another adapter whose rows the same passes hold. (The update of a matrix whose result is a
-// part of a sum is a part of it, too; a rank begins with its part of the matrices that one rank begins with.)
+// tensors, together with another adapter whose rows are in the same passes. (The update of a matrix whose
+// result is a part of a sum is a part of it, too; a rank begins with its part of the matrices that one rank
+// begins with.)
 TEST_F(DividedModels, HaveAdaptersOfExperts) {
   ASSERT_EQ(run("init " + folder() + "/qwen3-moe-tiny " + folder() + "/adapted_experts").code, 0);
   const std::string model = "--model.path " + folder() + "/adapted_experts ";

@@ -20,21 +20,21 @@ namespace temper {
 
 inline void wait_a_moment() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
-// A program beside this one.
-class Beside {
+// A program that runs in the background of the test.
+class BackgroundProgram {
  public:
-  Beside(const std::string& arguments, const std::string& log) : log_(log), child_(::fork()) {
+  BackgroundProgram(const std::string& arguments, const std::string& log) : log_(log), child_(::fork()) {
     if (child_ != 0) return;
     const std::string command =
         std::string("exec ") + TEMPER_BINARY + " " + arguments + " >/dev/null 2>" + log;
     ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
     ::_exit(127);
   }
-  ~Beside() {
+  ~BackgroundProgram() {
     if (!ended_) end(SIGKILL);
   }
-  Beside(const Beside&) = delete;
-  Beside& operator=(const Beside&) = delete;
+  BackgroundProgram(const BackgroundProgram&) = delete;
+  BackgroundProgram& operator=(const BackgroundProgram&) = delete;
   void signal(int number) const { ::kill(child_, number); }
   bool runs() {
     if (!ended_ && ::waitpid(child_, &status_, WNOHANG) == child_) ended_ = true;
@@ -72,11 +72,12 @@ class TrainerSends : public RanksOfARun {
            out + " --samples 2000 --batch 16 -t 1 -n 6 --seed 5 --threads 1 --batch-invariant " + more;
   }
   // Answers until it is ended, and takes weights by then.
-  std::unique_ptr<Beside> answer_beside(const std::string& more = "", const std::string& model = "model") {
+  std::unique_ptr<BackgroundProgram> answer_in_background(const std::string& more = "",
+                                                          const std::string& model = "model") {
     remove_all(folder() + "/answers.jsonl");
-    auto answers =
-        std::make_unique<Beside>(answering("answers.jsonl", "--weights-from " + socket() + " " + more, model),
-                                 folder() + "/answers.log");
+    auto answers = std::make_unique<BackgroundProgram>(
+        answering("answers.jsonl", "--weights-from " + socket() + " " + more, model),
+        folder() + "/answers.log");
     while (!exists(socket()) && answers->runs()) wait_a_moment();
     EXPECT_TRUE(answers->runs()) << answers->log();
     return answers;
@@ -106,13 +107,14 @@ class TrainerSends : public RanksOfARun {
   }
 
   // Ends the other process after some answers of the version, which are those of a program with this model.
-  static void expect_answers(Beside& answers, int64_t version, const char* key, const std::string& trained) {
+  static void expect_answers(BackgroundProgram& answers, int64_t version, const char* key,
+                             const std::string& trained) {
     const auto some = [&] { return answers_in(folder() + "/answers.jsonl", key).count(version) >= 40; };
     while (!some() && answers.runs()) wait_a_moment();
     EXPECT_EQ(answers.end(SIGTERM), 3) << answers.log();
     const auto found = answers_in(folder() + "/answers.jsonl", key);
     EXPECT_GE(found.count(version), 40u);
-    Beside other(trained, folder() + "/trained.log");
+    BackgroundProgram other(trained, folder() + "/trained.log");
     std::set<std::string> expected;
     const auto missing = [&] {
       expected.clear();

@@ -10,7 +10,7 @@ TEST_F(TrainerSends, RoundedWeights) {
                                 " --ranks 2 --parallel.tensor 2"};
   for (size_t i = 0; i < std::size(meshes); ++i) {
     const std::string mesh = meshes[i], out = fmt::format("rounded_{}", i);
-    const auto answers = answer_beside();
+    const auto answers = answer_in_background();
     const Outcome trained = run(sending(out,
                                         "--quantize.preset INT8_WEIGHT_ONLY --exchange.every_steps 6 "
                                         "--exchange.check_sync true") +
@@ -19,7 +19,7 @@ TEST_F(TrainerSends, RoundedWeights) {
     EXPECT_NE(trained.err.find("parameters and buffers are alike"), std::string::npos) << trained.err;
     EXPECT_EQ(answers->end(SIGTERM), 3) << answers->log();
     EXPECT_NE(answers->log().find("took weights of version 12: "), std::string::npos) << answers->log();
-    // Training goes on with the weights as they are.
+    // Training continues with the weights as they are.
     if (mesh.empty()) {
       EXPECT_EQ(losses(train("unsent_rounded", "--train.threads 1 --quantize.preset INT8_WEIGHT_ONLY")),
                 losses(folder() + "/" + out));
@@ -42,7 +42,7 @@ TEST_F(TrainerSends, AdaptersBehindTheirRoundedBase) {
                        "quantize: {preset: INT8_WEIGHT_ONLY}\n");
   std::map<std::string, exchange::ParameterHash> whole;
   for (const std::string mesh : {"", " --ranks 2 --parallel.shard 2 --parallel.shard_level 3"}) {
-    const auto answers = answer_beside("--adapter math=- --adapter law=-");
+    const auto answers = answer_in_background("--adapter math=- --adapter law=-");
     const auto loaded = held_at(socket(), folder() + "/model");
     const Outcome trained = run("train " + lora + " --train.threads 1 --output " + folder() +
                                 "/rounded_lora" + std::to_string(mesh.size()) + " --exchange.to " + socket() +
@@ -68,11 +68,12 @@ TEST_F(TrainerSends, AnotherProcessGetsTheRoundedBaseToo) {
   const std::string lora = folder() + "/rounded_lora.yaml", adapter = "--adapter math=-";
   write_file(lora,
              read_file(yaml()) + "adapters: [{name: math, rank: 4}]\nquantize: {preset: INT8_WEIGHT_ONLY}\n");
-  auto answers = answer_beside(adapter);
-  Beside training("train " + lora + " --train.threads 1 --train.steps 100000 --output " + folder() +
-                      "/rounded_twice --exchange.on_error continue --exchange.to " + socket(),
-                  folder() + "/training.log");
-  const auto took = [&](const Beside& who, const char* what) {
+  auto answers = answer_in_background(adapter);
+  BackgroundProgram training("train " + lora + " --train.threads 1 --train.steps 100000 --output " +
+                                 folder() + "/rounded_twice --exchange.on_error continue --exchange.to " +
+                                 socket(),
+                             folder() + "/training.log");
+  const auto took = [&](const BackgroundProgram& who, const char* what) {
     return who.log().find(what) != std::string::npos;
   };
   while (!took(*answers, "took adapter math of version 2: ") && training.runs()) wait_a_moment();
@@ -80,7 +81,7 @@ TEST_F(TrainerSends, AnotherProcessGetsTheRoundedBaseToo) {
   const auto first = held_at(socket(), folder() + "/model");
   answers->end(SIGKILL);
   for (const std::string& left : {socket(), folder() + "/answers.log"}) remove_all(left);
-  answers = answer_beside(adapter);
+  answers = answer_in_background(adapter);
   while (!took(*answers, "took adapter math") && training.runs()) wait_a_moment();
   EXPECT_TRUE(took(*answers, "took weights of version ")) << answers->log() << training.log();
   EXPECT_EQ(held_at(socket(), folder() + "/model"), first);
@@ -101,7 +102,7 @@ TEST_F(TrainerSends, QuantizersOfInputs) {
       " --train.threads 1 --exchange.every_steps 6 --exchange.check_sync true --exchange.to " + socket();
   std::map<std::string, exchange::ParameterHash> first;
   for (const std::string mesh : {"", " --ranks 2 --parallel.tensor 2"}) {
-    const auto answers = answer_beside("--quantize " + config);
+    const auto answers = answer_in_background("--quantize " + config);
     const std::string out = folder() + "/rounded_inputs" + std::to_string(mesh.size());
     const Outcome trained = run("train " + config + to + " --output " + out + mesh);
     ASSERT_EQ(trained.code, 0) << trained.err;
@@ -121,7 +122,7 @@ TEST_F(TrainerSends, QuantizersOfInputs) {
   // Adapters on a base with such quantizers.
   const std::string lora = folder() + "/rounded_inputs_lora.yaml";
   write_file(lora, read_file(config) + "adapters: [{name: math, rank: 4}]\n");
-  const auto answers = answer_beside("--adapter math=- --quantize " + config);
+  const auto answers = answer_in_background("--adapter math=- --quantize " + config);
   const Outcome trained = run("train " + lora + to + " --output " + folder() + "/rounded_inputs_lora");
   ASSERT_EQ(trained.code, 0) << trained.err;
   EXPECT_EQ(answers->end(SIGTERM), 3) << answers->log();
@@ -135,7 +136,7 @@ TEST_F(TrainerSends, RolloutsOfQuantizedInputs) {
                          "/questions.jsonl], max_length: 48}\ngrpo: {group_size: 4, prompts_per_rollout: 4, "
                          "max_new_tokens: 7, rewards: [{type: pattern, pattern: '[0-9]'}]}\n"
                          "quantize: {preset: FP8}\ntrain: {steps: 4, threads: 1, optimizer: {lr: 1e-3}}\n");
-  const auto answers = answer_beside("--quantize " + config);
+  const auto answers = answer_in_background("--quantize " + config);
   const Outcome trained = run("train " + config + " --output " + folder() + "/rounded_grpo --exchange.to " +
                               socket() + " --exchange.check_sync true");
   ASSERT_EQ(trained.code, 0) << trained.err;
@@ -150,11 +151,11 @@ TEST_F(TrainerSends, OtherQuantizersOfInputsAreRefusedAtTheStart) {
                     config = with_quantizers(folder(), base, "quantize: {preset: FP8}\n"),
                     sends = "train " + config + " --output " + out + " --exchange.to " + socket();
   {
-    const auto answers = answer_beside();
+    const auto answers = answer_in_background();
     expect_refused(sends, 2, "the receiver does not; start it with --quantize RUN.yaml");
     EXPECT_EQ(answers->end(SIGTERM), 3) << answers->log();
   }
-  const auto answers = answer_beside("--quantize " + config);
+  const auto answers = answer_in_background("--quantize " + config);
   expect_refused(sends + " --quantize.preset INT8", 2,
                  "the sender has int8 by tensor, calibrated, the receiver fp8 by tensor, calibrated");
   EXPECT_FALSE(exists(out + "/checkpoints"));

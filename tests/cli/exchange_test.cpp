@@ -7,7 +7,7 @@ namespace {
 TEST_F(TrainerSends, AnswersAreThoseOfTheTrainedModel) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
   for (const char* mode : {"staged", "direct"}) {
-    const auto answers = answer_beside(std::string("--weights-mode ") + mode);
+    const auto answers = answer_in_background(std::string("--weights-mode ") + mode);
     const std::string out = std::string("sent_") + mode;
     const Outcome trained = run(sending(out, "--exchange.every_steps 5 --exchange.check_sync true"));
     ASSERT_EQ(trained.code, 0) << trained.err;
@@ -34,7 +34,7 @@ TEST_F(TrainerSends, AnAdapterIsInstalledUnderItsName) {
   write_file(
       folder() + "/lora.yaml",
       read_file(yaml()) + "adapters:\n  - {name: math, rank: 4}\n  - {name: law, rank: 2, lr: 1e-2}\n");
-  const auto answers = answer_beside("--adapter math=- --adapter law=-");
+  const auto answers = answer_in_background("--adapter math=- --adapter law=-");
   const Outcome trained =
       run("train " + folder() + "/lora.yaml --train.threads 1 --output " + folder() + "/lora --exchange.to " +
           socket() + " --exchange.every_steps 6 --exchange.check_sync true");
@@ -47,7 +47,7 @@ TEST_F(TrainerSends, AnAdapterIsInstalledUnderItsName) {
                  answering("trained.jsonl", "--adapter math=" + folder() + "/lora/adapters/math/adapter"));
   EXPECT_NE(answers->log().find("took adapter law of version 12: "), std::string::npos) << answers->log();
   // The same of a folder that is sent.
-  const auto others = answer_beside("--adapter law=-");
+  const auto others = answer_in_background("--adapter law=-");
   const std::string send = "weights send " + folder() + "/lora/adapters/law/adapter --to " + socket() +
                            " --as-version 7 --check-sync ";
   expect_refused(send, 2, "adapter");
@@ -71,7 +71,7 @@ TEST_F(TrainerSends, RanksSendWhatTheyOwn) {
         Case{"tensor", "--parallel.tensor 2", "model"}, Case{"replicas", "", "model"},
         Case{"expert", "--parallel.expert 2", "mixture"},
         Case{"tensor_lora", "--parallel.tensor 2", "model", lora}}) {
-    const auto answers = answer_beside(more.empty() ? "" : "--adapter math=-", model);
+    const auto answers = answer_in_background(more.empty() ? "" : "--adapter math=-", model);
     write_file(folder() + "/ranks.yaml", read_file(yaml()) + more);
     const Outcome trained = run("train " + folder() + "/ranks.yaml --ranks 2 --train.steps 4 --model.path " +
                                 folder() + "/" + model + " --output " + folder() + "/ranks_" + name +
@@ -98,7 +98,7 @@ TEST_F(TrainerSends, EveryRecipeSendsWhatItTrains) {
            "max_new_tokens: 6, rewards: [{type: length, target: 3}]}\n" +
            "train: {steps: 3, optimizer: {lr: 1e-3}}\n"}};
   for (const auto& [recipe, keys] : recipes) {
-    const auto answers = answer_beside();
+    const auto answers = answer_in_background();
     const std::string file = folder() + "/" + recipe + ".yaml";
     write_file(file, std::string("recipe: ") + recipe + "\n" + model + keys);
     const Outcome trained = run("train " + file + " --output " + folder() + "/sent_" + recipe +
@@ -119,10 +119,11 @@ TEST_F(TrainerSends, AGpuSendsToAGpuAndToACpu) {
                                                          {"gpu_cpu", "cuda", "cpu", "host"},
                                                          {"cpu_gpu", "cpu", "cuda", "host"}}) {
     remove_all(folder() + "/answers.jsonl");
-    Beside answers("batch " + folder() + "/model " + folder() + "/questions.jsonl --out " + folder() +
-                       "/answers.jsonl --samples 20000 --batch 16 -t 1 -n 16 --dtype bfloat16 --device " +
-                       answers_on + " --weights-from " + socket(),
-                   folder() + "/answers.log");
+    BackgroundProgram answers(
+        "batch " + folder() + "/model " + folder() + "/questions.jsonl --out " + folder() +
+            "/answers.jsonl --samples 20000 --batch 16 -t 1 -n 16 --dtype bfloat16 --device " + answers_on +
+            " --weights-from " + socket(),
+        folder() + "/answers.log");
     while (!exists(socket()) && answers.runs()) wait_a_moment();
     ASSERT_TRUE(answers.runs()) << answers.log();
     const Outcome trained =
@@ -136,14 +137,14 @@ TEST_F(TrainerSends, AGpuSendsToAGpuAndToACpu) {
   }
 }
 
-// A receiver that dies or hangs ends the run after a checkpoint, and the same command goes on from there.
+// A receiver that dies or hangs ends the run after a checkpoint, and the same command resumes from there.
 TEST_F(TrainerSends, AReceiverThatIsLostCostsNothing) {
   const std::string whole = train("whole", "--train.threads 1");
   for (const bool hangs : {false, true}) {
     const std::string out = hangs ? "hung" : "killed";
-    auto answers = answer_beside();
+    auto answers = answer_in_background();
     const std::string command = sending(out, "--exchange.deadline_seconds 2 --checkpoint.every_steps 0");
-    Beside training(command, folder() + "/training.log");
+    BackgroundProgram training(command, folder() + "/training.log");
     while (answers->log().find("of version 3: ") == std::string::npos && training.runs()) wait_a_moment();
     answers->signal(hangs ? SIGSTOP : SIGKILL);
     while (training.runs()) wait_a_moment();
@@ -160,7 +161,7 @@ TEST_F(TrainerSends, AReceiverThatIsLostCostsNothing) {
     const auto step = std::stoll(log.substr(log.find("\nStep ") + 6));
     EXPECT_GE(step, 3);
     answers.reset();
-    answers = answer_beside();
+    answers = answer_in_background();
     const Outcome again = run(command);
     EXPECT_EQ(again.code, 0) << again.err;
     EXPECT_EQ(losses(folder() + "/" + out), losses(whole));
@@ -176,7 +177,7 @@ TEST_F(TrainerSends, AReceiverThatIsLostCostsNothing) {
 // Weights in place of the old ones, of which a sender sends some and ends: passes wait until others come
 // whole.
 TEST_F(TrainerSends, HalfOfTheWeightsAnswerNothing) {
-  const auto answers = answer_beside("--weights-mode direct");
+  const auto answers = answer_in_background("--weights-mode direct");
   const auto written = [] {
     return exists(folder() + "/answers.jsonl") ? file_size(folder() + "/answers.jsonl") : 0;
   };
@@ -205,8 +206,8 @@ TEST_F(TrainerSends, HalfOfTheWeightsAnswerNothing) {
 }
 
 TEST_F(TrainerSends, ARunMayTrainOnWithoutItsReceiver) {
-  auto answers = answer_beside();
-  Beside training(sending("alone", "--exchange.on_error continue"), folder() + "/training.log");
+  auto answers = answer_in_background();
+  BackgroundProgram training(sending("alone", "--exchange.on_error continue"), folder() + "/training.log");
   while (answers->log().find("of version 3: ") == std::string::npos && training.runs()) wait_a_moment();
   answers->end(SIGKILL);
   while (training.runs()) wait_a_moment();
@@ -232,13 +233,13 @@ TEST_F(TrainerSends, WhatCannotBeSentIsRefusedBeforeTraining) {
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
     write_file(folder() + "/shallow.config/" + name, read_file(folder() + "/model/" + name));
   ASSERT_EQ(run("init " + folder() + "/shallow.config " + folder() + "/shallow").code, 0);
-  const auto answers = answer_beside("", "shallow");
+  const auto answers = answer_in_background("", "shallow");
   expect_refused(sending("none"), 2, "the sender's model has other names, shapes or dtypes");
   EXPECT_FALSE(exists(folder() + "/none/checkpoints"));
   const std::string lora = folder() + "/one_lora.yaml";
   write_file(lora, read_file(yaml()) + "adapters:\n  - {name: math, rank: 4}\n");
   answers->end(SIGKILL);
-  const auto others = answer_beside("--adapter law=-");
+  const auto others = answer_in_background("--adapter law=-");
   const Outcome unknown =
       run("train " + lora + " --output " + folder() + "/unknown --exchange.to " + socket());
   EXPECT_EQ(unknown.code, 4) << unknown.err;

@@ -1,4 +1,4 @@
-// What somebody meets who starts the program for the first time: help, habits of other programs, mistakes.
+// What a new user meets: help, names and habits of other programs, mistakes.
 #include <algorithm>
 #include <regex>
 #include <sstream>

@@ -8,7 +8,7 @@ namespace {
 
 using GrpoEnvironments = GrpoCli;
 
-// The environment of a program answers once; its words are seen and not learnt.
+// The environment of a program answers once; the model sees its words and is not trained on them.
 TEST_F(GrpoEnvironments, AnEnvironmentAnswers) {
   write_file(folder() + "/environment.py",
              "import json, sys\n"
@@ -59,7 +59,7 @@ TEST_F(GrpoEnvironments, AnEnvironmentAnswers) {
   }
 }
 
-// A template that leaves out what the assistant said before: each form that the model saw is learnt from.
+// A template that leaves out what the assistant said before: each form that the model saw is trained on.
 TEST_F(GrpoEnvironments, TemplatesMayWriteEarlierTurnsOtherwise) {
   write_file(folder() + "/forgetful.jinja",
              "{%- for message in messages %}"
@@ -152,7 +152,8 @@ TEST_F(GrpoEnvironments, RewardsThatAreTooLargeToLearnFrom) {
   }
 }
 
-// An answer that one rank cannot judge ends the run on all of them, at once, and what was learnt is saved.
+// An answer that one rank cannot judge ends the run on all of them, at once, and the trained weights are
+// saved.
 TEST_F(GrpoEnvironments, ARankThatCannotJudgeEndsTheRun) {
   const std::string judge = folder() + "/one_question.py";
   const auto cannot_judge = [&](const std::string& question) {

@@ -54,7 +54,7 @@ class GrpoRanks : public GrpoCli {
 
   struct Meshes {
     std::string name;
-    std::string flags;  // beside the mesh
+    std::string flags;  // in addition to the mesh
     std::vector<const char*> meshes;
     std::string adapter = {};  // where its run is
   };

@@ -61,7 +61,7 @@ TEST_F(GrpoSignals, StopARolloutAtOnce) {
     for (const Json& line : rollouts(out + "/rollouts.jsonl")) judged += line.find("text") != nullptr;
     EXPECT_GE(judged, kAnswers * rollout + count);
     EXPECT_LE(judged, kAnswers * rollout + count + 2);
-    EXPECT_EQ(exists(out + "/checkpoints/step-000002"), rollout == 1) << "what was learnt is saved";
+    EXPECT_EQ(exists(out + "/checkpoints/step-000002"), rollout == 1) << "the trained weights are saved";
     expect_the_same_as_whole(out);
   }
 }
@@ -79,7 +79,7 @@ TEST_F(GrpoSignals, AnEvaluationThatIsStoppedIsMadeLater) {
   }
 }
 
-// The first adapter has its answers then, and has not learnt from them.
+// The first adapter has its answers then, and was not trained on them.
 TEST_F(GrpoSignals, AnAdapterKeepsTheBatchThatWaitsForAnother) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
   const std::string two =
@@ -136,11 +136,12 @@ TEST_F(GrpoSignals, RanksStopTogether) {
 TEST_F(GrpoSignals, NobodyWaitsForARewardThen) {
   write_file(folder() + "/slow.py", "import sys, time\nsys.stdin.readline()\nopen('" + folder() +
                                         "/asked', 'w').close()\ntime.sleep(3600)\n");
-  Beside training("train " +
-                      configuration("slow", "  rewards: [{type: program, timeout: 3600, command: [python3, " +
-                                                folder() + "/slow.py]}]\n") +
-                      " --output " + folder() + "/slow",
-                  folder() + "/slow.log");
+  BackgroundProgram training(
+      "train " +
+          configuration("slow", "  rewards: [{type: program, timeout: 3600, command: [python3, " + folder() +
+                                    "/slow.py]}]\n") +
+          " --output " + folder() + "/slow",
+      folder() + "/slow.log");
   while (!exists(folder() + "/asked") && training.runs()) wait_a_moment();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // all is sampled by then
   const double begun = seconds_now();

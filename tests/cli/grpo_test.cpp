@@ -93,7 +93,7 @@ TEST_F(GrpoCli, TheKeptProbabilityIsRecorded) {
              fmt::format("top_k, top_p and min_p kept {:.4g} % of the probability", 100 * mass / tokens));
   EXPECT_EQ(run("rollouts show " + all).out.find("kept"), std::string::npos);
   EXPECT_EQ(read_file(all + "/rollouts.jsonl").find("kept"), std::string::npos);
-  // The same answers to the first prompts, which are learnt from with less weight.
+  // The same answers to the first prompts, which are trained on with less weight.
   const Json first = metrics(full).front(), other = metrics(truncated).front();
   EXPECT_EQ(number(first, "reward"), number(other, "reward"));
   EXPECT_EQ(number(first, "log_prob_gap"), number(other, "log_prob_gap"));
@@ -232,7 +232,7 @@ TEST_P(KilledGrpo, ContinuesBitForBit) {
   if (!exists(whole)) {
     trained(config, "kept_whole");
   }
-  // Groups that nothing is learnt from are left out, and have no scores.
+  // Groups that are not trained on are left out, and have no scores.
   double left_out = 0;
   for (const Json& line : metrics(whole))
     if (line.find("groups_without_spread") != nullptr) left_out += number(line, "groups_without_spread");

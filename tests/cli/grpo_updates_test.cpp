@@ -20,7 +20,7 @@ TEST_F(GrpoUpdates, SeveralUpdatesShareARollout) {
   EXPECT_LT(apart[0], 1e-6);
   EXPECT_GT(apart[1], 1e-6);
   EXPECT_LT(apart[4], 1e-6);
-  // The line of an update has the reward of its rollout, also where that was learnt from before.
+  // The line of an update has the reward of its rollout, also where that was trained on before.
   const std::string console = read_file(out + "/console.log");
   for (const auto& [step, begins] : {std::pair<size_t, size_t>{1, 1}, {6, 5}}) {
     const size_t at = console.find(fmt::format("step {}/6", step));

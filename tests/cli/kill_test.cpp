@@ -12,7 +12,7 @@ struct KillPoint {
   int count;
   bool after;
   int64_t saved;  // the newest complete state then; 0: none
-  size_t steps;   // at least so many had been made, and not all
+  size_t steps;   // the least number of steps done by then, which were not all
   bool async = false;
 };
 

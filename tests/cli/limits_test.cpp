@@ -1,4 +1,4 @@
-// Limits that the system sets: a run goes on within them, or ends with the limit's name.
+// Limits that the system sets: a run continues within them, or ends with the limit's name.
 #include "tests/cli/cli_fixture.h"
 #include "tests/support/errors.h"
 #include "tests/support/sanitizers.h"

@@ -177,9 +177,9 @@ TEST_F(Cli, AMeasuredPreferenceDoesNotChangeARunThatGoesOn) {
 }
 
 TEST_F(Cli, ARunThatGoesOnElsewhereIsTold) {
-  const std::string out = folder() + "/elsewhere", told = "results may differ in their last bits from now on";
+  const std::string out = folder() + "/elsewhere", line = "results may differ in their last bits from now on";
   ASSERT_EQ(run("train " + yaml() + " --train.steps 1 --output " + out).code, 0);
-  EXPECT_EQ(run("train " + yaml() + " --train.steps 2 --output " + out).err.find(told), std::string::npos);
+  EXPECT_EQ(run("train " + yaml() + " --train.steps 2 --output " + out).err.find(line), std::string::npos);
   Json kernels = Json::parse_file(out + "/kernels.json");
   kernels.set("device", "another processor");
   write_file(out + "/kernels.json", kernels.dump());
@@ -187,7 +187,7 @@ TEST_F(Cli, ARunThatGoesOnElsewhereIsTold) {
   EXPECT_EQ(moved.code, 0) << moved.err;
   EXPECT_NE(moved.err.find("the run was on \"another processor\" before and is on "), std::string::npos)
       << moved.err;
-  EXPECT_NE(moved.err.find(told), std::string::npos) << moved.err;
+  EXPECT_NE(moved.err.find(line), std::string::npos) << moved.err;
   kernels.set("choices", Json::Array{Json(7)});
   write_file(out + "/kernels.json", kernels.dump());
   expect_refused(

@@ -1,4 +1,4 @@
-// Plans are promises: of memory and of disk, beside what runs of the examples' shapes really take.
+// Plans of memory and of disk, compared with what runs of the examples' shapes really take.
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -160,7 +160,7 @@ int64_t bytes_in(const std::string& folder) {
   return bytes;
 }
 
-// A wider model, beside whose states a run's small files do not count.
+// A wider model: compared with its checkpoints a run's small files do not count.
 class DiskPlans : public Plans {
  protected:
   static void SetUpTestSuite() {

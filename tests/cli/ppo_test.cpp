@@ -78,7 +78,7 @@ TEST_F(Ppo, ThePolicyWaitsForTheCritic) {
     EXPECT_EQ(lines[i].find("ratio") == nullptr, i < 4) << i;
     EXPECT_GT(number(lines[i], "critic_grad_norm"), 0) << i;
   }
-  // Answers are by the same weights until then, and learnt from afterwards.
+  // Answers are by the same weights until then, and trained on afterwards.
   const std::string held = trained(config, "held_at_first",
                                    " --train.steps 5 --checkpoint.every_steps 1 "
                                    "--checkpoint.keep_last 5");
@@ -136,7 +136,8 @@ TEST_F(Ppo, RanksThatDivideTheModelsLearnWhatOneDoes) {
        {" --ranks 2 --parallel.expert 2", " --ranks 4 --parallel.tensor 2 --parallel.expert 2"})
     expect_same_course(
         experts, course(config, fmt::format("ppo_experts_{}", flags[9]).c_str(), mixture + flags), flags);
-  // Adapters of policy and critic, also of experts, beside matrices that come and go.
+  // Adapters of policy and critic, also of experts, with sharded matrices that are gathered when they are
+  // used.
   const std::string targets = "target_modules: [q_proj, gate_proj, up_proj, down_proj]",
                     both = configuration(
                         "ppo_experts_lora",

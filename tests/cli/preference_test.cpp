@@ -72,7 +72,8 @@ TEST_F(PreferenceCli, AWholeModelIsComparedWithWhatItWas) {
   EXPECT_TRUE(exists(out + "/reference.safetensors"));
 }
 
-// One adapter's rows that KTO cannot judge cost the others nothing, and itself not what it has learnt.
+// One adapter's rows that KTO cannot judge do not affect the other adapters, and it keeps its trained
+// weights.
 TEST_F(PreferenceCli, AnUpdateOfOnePromptStopsOneAdapterOnly) {
   const std::string bad = folder() + "/one_prompt.jsonl";
   std::string rows;

@@ -88,7 +88,7 @@ TEST_F(Cli, QuantizedRunsResumeBitByBit) {
   expect_refused("export " + whole + " " + exported, 2,
                  "[export] layers.0.mlp.down.weight_quantizer is int8 per channel with inputs in fp8 per "
                  "token, dynamic");
-  // Rounding changes what is learnt.
+  // Rounding changes the trained weights.
   const std::string plain = folder() + "/plain_bf16";
   ASSERT_EQ(run("train " + yaml() + " --model.dtype bfloat16 --output " + plain).code, 0);
   EXPECT_NE(losses(plain), losses(whole));
@@ -162,8 +162,8 @@ TEST_F(Cli, QuantizedRunsResumeOnAnotherMesh) {
   const Outcome resumed = run("train " + yaml() + options + cut + " --ranks 2 --parallel.tensor 2");
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("after step 5"), std::string::npos) << resumed.err;
-  for (const char* anew : {"quantizers: amax of", "quantizers: calibrated"})
-    EXPECT_EQ(resumed.err.find(anew), std::string::npos) << resumed.err;
+  for (const char* line : {"quantizers: amax of", "quantizers: calibrated"})
+    EXPECT_EQ(resumed.err.find(line), std::string::npos) << resumed.err;
   const std::string amax = "/quantizers.safetensors";
   EXPECT_EQ(read_file(cut + "/checkpoints/step-000012" + amax),
             read_file(cut + "/checkpoints/step-000005" + amax));
@@ -232,7 +232,7 @@ TEST_F(Cli, AnExportedFolderIsAModelLikeOthers) {
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_NE(answer.err.find(said), std::string::npos) << answer.err;
 
-  // Perplexity beside the model's before it was rounded.
+  // Perplexity compared with the model's before it was rounded.
   const Outcome both = run("eval " + yaml() + " --model.path " + out + "/model --beside " + exported);
   ASSERT_EQ(both.code, 0) << both.err;
   EXPECT_NE(both.err.find("[" + exported + "] inputs of 12 modules are rounded as the folder says"),

@@ -144,7 +144,7 @@ TEST_F(QuantizedAdapters, PreferencesAreComparedWithWhatTrainingBeganWith) {
 // code.
 TEST_F(QuantizedAdapters, RolloutsComputeWhatTrainingComputes) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
-  const auto learnt = [&](const std::string& preset, const std::string& adapter) {
+  const auto train = [&](const std::string& preset, const std::string& adapter) {
     const std::string name = "grpo_" + preset + (adapter.empty() ? "" : "_adapted");
     const std::string cache =
         adapter.empty() ? " --quantize.rules '[{modules: \"layers.*.attention.qkv\", kv_cache: fp8}]'" : "";
@@ -154,7 +154,7 @@ TEST_F(QuantizedAdapters, RolloutsComputeWhatTrainingComputes) {
   };
   for (const char* preset : {"FP8", "NVFP4", "INT8"}) {
     SCOPED_TRACE(preset);
-    const std::vector<Json> lines = learnt(preset, "");
+    const std::vector<Json> lines = train(preset, "");
     ASSERT_FALSE(lines.empty());
     for (const Json& line : lines) {
       EXPECT_EQ(number(line, "ratio"), 1);
@@ -162,7 +162,7 @@ TEST_F(QuantizedAdapters, RolloutsComputeWhatTrainingComputes) {
     }
     EXPECT_NE(number(lines.front(), "kl"), 0);  // to the model before rounding
   }
-  const std::vector<Json> lines = learnt("W4A16_NVFP4", adapters("a"));
+  const std::vector<Json> lines = train("W4A16_NVFP4", adapters("a"));
   ASSERT_FALSE(lines.empty());
   for (const Json& line : lines) EXPECT_LT(number(line, "log_prob_gap_largest"), 1e-5);
   EXPECT_NEAR(number(lines.front(), "kl"), 0, 1e-9);  // to the rounded base

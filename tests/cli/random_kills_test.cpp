@@ -74,7 +74,7 @@ class RandomKills : public GrpoCli {
              "", true}};
   }
 
-  // How a run is killed: so many seconds after its start, or at a call (kill_at.c).
+  // How a run is killed: some seconds after its start, or at a call (kill_at.c).
   struct Moment {
     double seconds = -1;
     std::string call, file;
@@ -233,10 +233,10 @@ TEST_F(RandomKills, ChangeNothing) {
     const Kind& kind = all[i % all.size()];
     const std::string out = folder() + "/random_kill";
     remove_all(out);
-    const bool async = i % 4 >= 2;  // checkpoints are written beside updates
-    std::string how = kind.name + (async ? ", checkpoints beside updates" : "");
+    const bool async = i % 4 >= 2;  // checkpoints are written during updates
+    std::string how = kind.name + (async ? ", checkpoints during updates" : "");
     bool ended = true;
-    // Every second goes on and is killed again.
+    // Every second run is resumed and killed again.
     for (int times = i % 2 == 1 ? 2 : 1; times > 0; --times) {
       const Moment moment = random_moment(random, kind);
       how += ", then " + moment.text();

@@ -12,8 +12,8 @@
 #include "recipes/loop/train.h"
 #include "tests/cli/cli_fixture.h"
 
-// Runs of several ranks beside those of one rank. They are threads of this process, which start at once and
-// sleep while they wait, or, where the processes are the point, what mpirun starts.
+// Runs of several ranks, compared with those of one rank. They are threads of this process, which start at
+// once and sleep while they wait, or, where the processes are the point, what mpirun starts.
 namespace temper {
 
 class RanksOfARun : public Cli {

@@ -110,7 +110,7 @@ TEST_F(Ranks, DivideExperts) {
                     "--ranks 8 --parallel.expert 2 --parallel.tensor 2 --parallel.shard 2"});
 }
 
-// What was saved on one mesh and goes on on another has the bits that it was saved with.
+// A run that was saved on one mesh and resumes on another has the bits that it was saved with.
 TEST_F(Ranks, StatesAreThoseOfAnyMesh) {
   ASSERT_EQ(run("init " + folder() + "/qwen3-moe-tiny " + folder() + "/any_mesh").code, 0);
   const std::string flags = "--train.schedule.type constant --model.path " + folder() + "/any_mesh ";

@@ -1,4 +1,4 @@
-// What files, rows and commands say about models and generation is used, or told.
+// What files, rows and commands say about models and generation is used, or reported as unused.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -132,7 +132,8 @@ TEST_F(Told, AHeadBesideATiedEmbeddingIsUsedAndSaved) {
   }
 }
 
-// An answer that ends with another token than the model stops at: told, learnt, and ended.
+// An answer that ends with another token than the model stops at: reported, trained on, and a stop token from
+// then on.
 TEST_F(Told, AnEndThatGenerationDoesNotKnowIsToldAndSaved) {
   const std::string base = model_that_stops_at("base", 273);
   write_file(

@@ -1,5 +1,5 @@
-// A name stands for complete files, also behind a loss of power: what gets it is on the disk before, and the
-// name itself behind that.
+// A name always belongs to complete files, also after a loss of power: the data are on the disk before the
+// file gets its name, and the name itself after that.
 #include <algorithm>
 
 #include "tests/cli/cli_fixture.h"

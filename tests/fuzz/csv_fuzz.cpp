@@ -1,4 +1,4 @@
-// The input is a CSV file. Its records are found and read; what they hold, written anew, reads the same.
+// The input is a CSV file. Its records are found and read; what they hold, written again, reads the same.
 #include <cstdint>
 
 #include "formats/csv/records.h"

@@ -131,7 +131,7 @@ TEST_P(AdapterParity, FilesAreWrittenAsTheyWereRead) {
     ASSERT_NE(before.find(entry.name), nullptr) << entry.name;
     EXPECT_TRUE(same_bits(after.tensor(entry.name), before.tensor(entry.name))) << entry.name;
   }
-  // But for copies of the model's own weights.
+  // Except copies of the model's own weights.
   for (const auto& entry : before.entries())
     EXPECT_TRUE(after.find(entry.name) != nullptr || entry.name.ends_with(".base_layer.weight"))
         << entry.name;

@@ -12,7 +12,7 @@
 // activations that it is multiplied with, and back: R is twice as much. The loss is a mean over N targets,
 // whose errors are independent: it is off by sqrt(N) less than the logits.
 //
-// kAmplification stands for what the random walk leaves out: products, norms and softmax pass the error of
+// kAmplification covers what the random walk leaves out: products, norms and softmax pass the error of
 // their inputs on with factors other than 1, and the worst of some hundred rows is looked at. transformers'
 // own bfloat16 runs of these models (tools/oracles/make_model_goldens.py prints them) need up to 3.3.
 #include <gtest/gtest.h>

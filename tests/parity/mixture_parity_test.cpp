@@ -1,5 +1,5 @@
-// Mixtures of experts on packed rows, beside transformers and PEFT on each document alone: losses, the load
-// balancing loss of all rows together, gradients, and three updates (goldens/mixtures).
+// Mixtures of experts on packed rows, compared with transformers and PEFT on each document alone: losses, the
+// load balancing loss of all rows together, gradients, and three updates (goldens/mixtures).
 #include <gtest/gtest.h>
 
 #include "base/files.h"

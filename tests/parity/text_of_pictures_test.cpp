@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, TextOfPictures,
                                           testing::Values("eager", "fast")),
                          case_name);
 
-// A case is a folder of the family's name; one that was trained on text, NAME_trained, may be beside it.
+// A case is a folder of the family's name; one that was trained on text, NAME_trained, may be next to it.
 TEST(TextOfPicturesCases, EveryFamilyThatReadsPicturesHasOne) {
   std::set<std::string> families, updated;
   for (const std::string& name : picture_cases()) {

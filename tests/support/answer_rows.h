@@ -5,13 +5,13 @@
 
 namespace temper {
 
-// A prompt and what is to be learnt of its answers, in tokens of a TinyModel's vocabulary.
+// A prompt and the answers to train on, in tokens of a TinyModel's vocabulary.
 struct TestDialogue {
   int64_t prompt = 1;
   std::vector<data::Answer> answers;  // lengths of the answers alone
 };
 
-// One packed row. With `share`, the prompt but for its last token is there once.
+// One packed row. With `share`, the prompt without its last token is there once.
 inline data::PackedRow answer_row(uint32_t seed, const std::vector<TestDialogue>& dialogues, bool share) {
   const auto next = [&seed] {
     seed = seed * 1664525 + 1013904223;

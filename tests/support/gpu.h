@@ -3,7 +3,7 @@
 
 namespace temper {
 
-// Why tests on a GPU, or on so many, are skipped; empty where they are there. A missing GPU must be a missing
+// Why tests on a GPU, or on `wanted` GPUs, are skipped; empty if they exist. A missing GPU must be a missing
 // resource, not a mistake.
 std::string why_no_gpu(int wanted = 1);
 

@@ -197,13 +197,13 @@ void check_grads(const Case& c, const Expected& e, const Outcome& found, double 
     if (grad.empty()) continue;
     const std::string& name = c.inputs[i].name;
     EXPECT_TRUE(close(grad, e.grads[i], tolerance, c.floor))
-        << "gradient of " << name << " beside the composition's";
+        << "gradient of " << name << " compared with the composition's";
     const double allowed = tolerance * scale_of(e.grads[i], c.floor);
     for (const Slope& slope : e.slopes[i]) {
       double value = slope.direction.empty() ? grad[slope.element] : 0;
       for (size_t k = 0; k < slope.direction.size(); ++k) value += slope.direction[k] * grad[k];
       EXPECT_NEAR(value, slope.value, allowed)
-          << "gradient of " << name << " beside central differences, "
+          << "gradient of " << name << " compared with central differences, "
           << (slope.direction.empty() ? fmt::format("element {}", slope.element)
                                       : "along a random direction");
     }
@@ -215,7 +215,7 @@ void check_forward(const Case& c, const Expected& e, DType dtype, const Outcome&
   EXPECT_EQ(found.y.dtype(), output_dtype(c, dtype));
   EXPECT_TRUE(c.view || found.y.is_contiguous());
   EXPECT_TRUE(close(values_of(found.y), e.y, tolerance, c.floor)) << "y";
-  EXPECT_TRUE(close(found.others, e.others, tolerance, c.floor)) << "the outputs beside y";
+  EXPECT_TRUE(close(found.others, e.others, tolerance, c.floor)) << "the outputs other than y";
 }
 
 void check_same_bits(const Case& c, const Outcome& found, const Outcome& first, bool with_parameters) {
@@ -254,7 +254,7 @@ void check_repeats(const Case& c, const Expected& e, const BoundKernel& kernel,
   again();
 }
 
-// Parameters' gradients in bfloat16, beside which GPUs want the parameters to be bfloat16, too.
+// Parameters' gradients in bfloat16; GPUs then need the parameters in bfloat16, too.
 void check_narrow_gradients(const Case& c, const Expected& e, DType dtype, const BoundKernel& kernel,
                             const std::vector<Tensor>& tensors, double tolerance) {
   if (dtype != DType::kBF16 && kernel.device.type != DeviceType::kCpu) return;

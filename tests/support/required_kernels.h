@@ -219,7 +219,7 @@ std::vector<std::string> differences(const RequiredKernels<Op>& table, const Har
     for (const auto& [provider, kernel] : ops::kernels<Op>().entries()) {
       if (kernel.compose != nullptr || kernel.hardware != facts.hardware || named.contains(provider))
         continue;
-      add("beside the table", "",
+      add("not in the table", "",
           bound_provider<Op>(signature, facts, provider) == provider ? std::string_view(provider) : "");
     }
   }

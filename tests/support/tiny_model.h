@@ -3,8 +3,8 @@
 
 #include "models/model.h"
 
-// A model small enough for unit tests, with normal weights of its own seed. Built with eager kernels unless
-// told otherwise.
+// A model small enough for unit tests, with normal weights of its own seed. Built with eager kernels by
+// default.
 namespace temper {
 
 struct TinyModel {
@@ -22,7 +22,7 @@ struct TinyModel {
 };
 
 // Of qwen3_moe both layers have 6 experts of 16, two for each token; with `experts` the second layer of
-// deepseek_v3 has 8 of them in 4 groups, of which two count, beside a shared one. Vocabulary 48, hidden 32, 2
+// deepseek_v3 has 8 of them in 4 groups, of which two count, and a shared one. Vocabulary 48, hidden 32, 2
 // layers, 4 heads over 2 KV heads of 8, context 64. Of deepseek_v3 all layers are dense, and heads are of 6 +
 // 4 and 8.
 Json tiny_config(const char* type = "qwen3");

@@ -144,8 +144,8 @@ bool is_left_out(std::string_view provider, const HardwareFacts& machine) {
 
 void report_refusal(std::string_view op, std::string_view provider, std::string_view sentence) {
   EXPECT_NE(provider, ops::kEager) << op << ": eager must accept everything: " << sentence;
-  static std::set<std::string> told;  // once is enough
-  if (told.emplace(fmt::format("{} {} {}", op, provider, sentence)).second)
+  static std::set<std::string> printed;  // once is enough
+  if (printed.emplace(fmt::format("{} {} {}", op, provider, sentence)).second)
     fmt::print("[ refusal  ] {}\n", sentence);
 }
 

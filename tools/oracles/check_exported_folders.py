@@ -27,7 +27,7 @@ def fp4_in_float32():
 
 
 def how_to_load(folder, plain):
-    """What from_pretrained is told; `plain`: so that the model has plain weights, and scales of inputs have no place."""
+    """The arguments of from_pretrained; `plain`: so that the model has plain weights, and scales of inputs have no place."""
     if not plain:
         return {}
     method = json.load(open(os.path.join(folder, "config.json"), encoding="utf-8"))["quantization_config"]["quant_method"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Development check: which rows of made-up dialogues a folder of chat templates keeps, and what is learnt of them.
+"""Development check: which rows of made-up dialogues a folder of chat templates keeps, and what is trained on.
 
     tools/oracles/check_template_masks.py TEMPLATES [--only NAME] [--show N]
 

@@ -3,7 +3,7 @@
 
 Usage: make_adapter_goldens.py [CASE...]     needs torch, transformers and peft; `make test` needs none of them
 
-A case is an adapter's folder as PEFT saves it, and golden.safetensors beside it:
+A case is an adapter's folder as PEFT saves it, and golden.safetensors next to it:
   input_ids, labels  one batch; the loss is the mean over all labels that are not -100
   logits, loss       of the model with the adapter, in float32
   grad.KEY           of each trained tensor, by its name in the adapter's file

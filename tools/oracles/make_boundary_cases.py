@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records what transformers makes of prompts and of the answers behind them: tests/goldens/prompt_boundary/prompts.jsonl.
 
-Each case has a row and `texts`, one for each answer that is learnt from it: the ids of its prompt, as a model is asked
+Each case has a row and `texts`, one for each answer that is trained on: the ids of its prompt, as a model is asked
 with, and those of the answer with its end. `chat` says whether the model has the chat template of the folder's
 tokenizer_config.json. In the folder's tokenizer " positive" and two line ends are one token each.
 
@@ -32,7 +32,7 @@ def text_case(asked, /, *answers, **row):
 
 
 def chat_case(row, *answers):
-    """Each answer is a list of messages whose last one is learnt."""
+    """Each answer is a list of messages whose last one is trained on."""
     texts = []
     for messages in answers:
         prompt = tokenizer.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True)

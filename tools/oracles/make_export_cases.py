@@ -122,7 +122,7 @@ def scale_columns(model):
 
 
 def leave_in_place(model):
-    """Factors of down_proj stay beside it: up_proj's rows are not multiplied by them, which would give them other codes."""
+    """Factors of down_proj stay with it: up_proj's rows are not multiplied by them, which would give them other codes."""
 
 
 def no_experts(module, model_type):

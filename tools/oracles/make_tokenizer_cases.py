@@ -239,7 +239,7 @@ def few_bytes(byte_tokens=False, **options):
     """Byte-level, with tokens for the most common bytes only."""
     level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     vocabulary, merges = trained_bpe(level, SMALL, limit_alphabet=90)
-    if byte_tokens:  # of how missing bytes are spelled, but for a few
+    if byte_tokens:  # the spellings of missing bytes, except a few
         vocabulary |= {f"<0x{byte:02X}>": len(vocabulary) + i for i, byte in enumerate([*range(0x80, 0xA0), 0xC4])}
     if "unk_token" in options:
         vocabulary |= {options["unk_token"]: len(vocabulary)}

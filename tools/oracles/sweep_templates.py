@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Development check: what rows say and chat templates leave out must be told.
+"""Development check: what rows say and chat templates leave out must be reported.
 
     tools/oracles/sweep_templates.py TEMPLATES [--only NAME] [--dialogues 300]
 
@@ -109,7 +109,7 @@ def try_template(source, dialogues):
             lost.append("a difference by null fields")
         if not refused and re.search(r"\bNone\b", re.sub(r"[|\[\]]", "", body)) and "writes the word None" not in body:
             lost.append("the word None")
-        counts["refused" if refused else "told" if "leaves out" in body or "nothing reads" in body else "whole"] += 1
+        counts["refused" if refused else "reported" if "leaves out" in body or "nothing reads" in body else "whole"] += 1
         for loss in set(lost):
             silent[f"{kind}: {loss}"] += 1
     return counts, silent

@@ -14,7 +14,7 @@ folder's config.json and model.safetensors, and golden.safetensors:
                                these are, with the losses and norms of the updates
 
 --wrapped makes the cases of families that no recorded case has, of trained cases of their text alone (make_model_goldens):
-the same weights under the published names, beside tensors that stand for a tower.
+the same weights under the published names, together with tensors that represent a tower.
 """
 import json
 import pathlib

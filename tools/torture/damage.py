@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Damages checkpoints at random places: a bit, a byte, zeros, blocks that change places, a file that is cut, longer, gone, empty, there
 twice, or of another update. A run that resumes has to end with the bits of an undisturbed run (from an older checkpoint, or where
-nobody reads what is damaged) or with exit code 2 and a sentence that names the file; never with others. Each damage changes something.
+no damaged part is read) or with exit code 2 and a sentence that names the file; never with others. Each damage changes something.
 
   tools/torture/damage.py TEMPER [--damages 10000] [--runs sft,adapters,preference,grpo] [--ranks 1] [--seed 1] [--jobs 1]
 """
@@ -54,7 +54,7 @@ def damaged(files, chance):
 
 
 def state_of(path):
-    """Its bytes, if it is there, and the names beside it."""
+    """Its bytes, if it exists, and the names in its folder."""
     content = None
     if os.path.exists(path):
         with open(path, "rb") as file:

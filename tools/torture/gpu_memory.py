@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes a GPU's memory away: before a run begins, all but so many MiB, and while it works, all that is free. Each run ends with exit code 0
+"""Takes a GPU's memory away: before a run begins, all but some MiB, and while it works, all that is free. Each run ends with exit code 0
 and the bits of an undisturbed one, or with 4 and a sentence about the GPU's memory; the same command then ends with these bits.
 Where there is no GPU, nothing counts. Its memory is one, so that --jobs is 1.
 
@@ -84,7 +84,7 @@ def undisturbed(stand, kind, device):
 
 
 def waiting_holder(device, left):
-    """A process that is ready to take all of the GPU's memory but so many MiB."""
+    """A process that is ready to take all of the GPU's memory but this number of MiB."""
     holder = processes.start([sys.executable, HOLDER, str(device), str(left)], stdout=subprocess.PIPE)
     hear(holder)
     return holder

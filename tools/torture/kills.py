@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills runs of every recipe at random moments, again and again until they are done: of several ranks now the launcher, now one rank.
 Each has to end with exit code 4, killed, or with 0 where it was done, and all of its processes have to be gone ten seconds after the
-signal. What is left at last has to have the bits of a run that nobody disturbed. Signals to living processes count as kills, no others.
+signal. What is left at last has to have the bits of an undisturbed run. Signals to living processes count as kills, no others.
 
   tools/torture/kills.py TEMPER [--kills 100] [--ranks 1,2,4] [--runs sft,asynchronous,adapters,quantized,preference,distill,grpo]
 """

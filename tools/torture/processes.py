@@ -8,7 +8,7 @@ import tempfile
 import time
 
 ENDLESS = 999  # the exit code of what did not end
-_started = []  # whose end nobody has seen yet
+_started = []  # whose end was not seen yet
 
 
 class Found(int):
@@ -90,7 +90,7 @@ def measured(command, seconds):
         ended, code, used = 0, 0, None
         while not ended:
             if time.monotonic() > until:
-                os.kill(process.pid, signal.SIGKILL)  # nobody has waited for it, as process.kill() would
+                os.kill(process.pid, signal.SIGKILL)  # process.kill() would poll and reap it
             ended, code, used = os.wait4(process.pid, os.WNOHANG)
             time.sleep(0.005)
         process.returncode = os.waitstatus_to_exitcode(code) if time.monotonic() < until else ENDLESS

@@ -73,7 +73,7 @@ def torture(stand, add, chance, task):
 
 
 def command_of(stand, out, ranks, *more):
-    """The reward is a program that looks for its way to fail beside the output."""
+    """The reward is a program that looks for its way to fail in a file next to the output."""
     path = os.path.join(stand.folder, "judge.py")
 
     def write():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sends signals to runs at random moments, one or a storm of them. Each has to end within ten seconds of the first one, with no process
 left: with exit code 3 and its last update saved, or with 0 where it was done within two seconds. The same command then ends with the
-bits of a run that nobody disturbed. Runs that end before the first signal do not count.
+bits of an undisturbed run. Runs that end before the first signal do not count.
 
   tools/torture/signals.py TEMPER [--moments 60] [--ranks 1,4] [--runs sft,grpo] [--seed 1] [--jobs 1]
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Attacks the socket of a process that takes weights: garbage, half messages, lengths without end, descriptors, deep nesting, wrong
-orders of messages, 500 idle connections and 10 that send a byte now and then. Honest senders beside them have to succeed within five
+orders of messages, 500 idle connections and 10 that send a byte now and then. Honest senders at the same time have to succeed within five
 seconds each; the receiver must not end, and afterwards has the descriptors and threads that it had before.
 
   tools/torture/sockets.py TEMPER [--attacks 400] [--idle 500] [--slow 10] [--syncs 20] [--seed 1] [--jobs 1]
@@ -22,7 +22,7 @@ WORDS = ["hello", "begin", "update", "finish", "abort", "hash", ""]
 
 def main():
     asked = tables.arguments(__doc__, ("--attacks", 400, "single ones"), ("--idle", 500, "idle connections"),
-                             ("--slow", 10, "slow connections"), ("--syncs", 20, "honest ones beside idle and slow connections"))
+                             ("--slow", 10, "slow connections"), ("--syncs", 20, "honest ones together with idle and slow connections"))
     tasks = [(crowd, asked), *[(attacks, min(50, asked.attacks - done)) for done in range(0, asked.attacks, 50)]]
     tables.work(f"sockets: honest syncs within {LONGEST} s, the receiver unmoved, of all", asked, tasks, torture)
 
@@ -63,7 +63,7 @@ def crowd(receiver, add, chance, asked):
     try:
         for _ in range(asked.syncs):
             wrong = receiver.wrong_of_sync()
-            add(f"honest beside {asked.idle} idle and {asked.slow} slow connections", not wrong, wrong)
+            add(f"honest with {asked.idle} idle and {asked.slow} slow connections", not wrong, wrong)
     finally:
         ends.set()
         dripping.join()

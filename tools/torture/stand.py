@@ -129,7 +129,7 @@ class Stand:
         return self.once(f"undisturbed.{kind}.{ranks}", compute)
 
     def library(self, source):
-        """Of a C file beside this one, to be loaded by LD_PRELOAD."""
+        """Of a C file next to this one, to be loaded by LD_PRELOAD."""
         library = os.path.join(self.folder, os.path.splitext(source)[0] + ".so")
         self.once(source, lambda: subprocess.run(
             ["cc", "-shared", "-fPIC", "-O1", "-o", library, os.path.join(HERE, source), "-ldl", "-lpthread"], check=True).returncode)

@@ -15,7 +15,7 @@ __device__ inline uint32_t shared_address(const void* pointer) {
 __device__ inline void init_barrier(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes initialised barriers visible to copies.
+// Makes initialized barriers visible to copies.
 __device__ inline void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 __device__ inline void arrive(uint32_t barrier) {

@@ -12,7 +12,7 @@
 
 namespace temper::tokenizers {
 
-// A token that is recognised in the text itself, before any splitting and merging.
+// A token that is recognized in the text itself, before any splitting and merging.
 struct AddedToken {
   std::string content;
   int32_t id = 0;

@@ -20,7 +20,7 @@ struct TokenFiles {
 // The added tokens that all files of a folder declare together; `own` are those of tokenizer.json, whose
 // model has the tokens `model`. As in transformers:
 // - added_tokens_decoder of tokenizer_config.json and added_tokens.json state tokens with their ids; how a
-//   token is recognised (special, lstrip, …) is what the former says, where it says anything. A warning names
+//   token is recognized (special, lstrip, …) is what the former says, where it says anything. A warning names
 //   those with an id that is not below `vocab_size` (0: not known), which are left out;
 // - tokens that have a name in tokenizer_config.json or special_tokens_map.json (eos_token,
 //   additional_special_tokens, …) are special. One without an id gets the next one, where that is below

@@ -28,7 +28,7 @@ class StepLoss {
 // variable of their values, was given (undefined: nothing was).
 Var loss_with_gradient(Tape& tape, const LossInputs& inputs, const Var& hidden, double loss);
 
-// What a learner minimises, where that is not the mean of -log p over the step's target tokens. The model and
+// What a learner minimizes, where that is not the mean of -log p over the step's target tokens. The model and
 // whatever else it needs must outlive it.
 class Objective {
  public:

@@ -51,18 +51,18 @@ class OpListener {
 };
 
 // The front door of an op of a model's forward pass returns its result through one of these.
-inline Var told(std::string_view op, const Tensor& weight, Var result) {
+inline Var observed(std::string_view op, const Tensor& weight, Var result) {
   OpListener::tell(op, weight, result.value);
   return result;
 }
-inline Tensor told(std::string_view op, const Tensor& weight, Tensor result) {
+inline Tensor observed(std::string_view op, const Tensor& weight, Tensor result) {
   OpListener::tell(op, weight, result);
   return result;
 }
 // Reports those of several results that are named.
 template <class Results>
-Results told(std::string_view op, const Tensor& weight, Results results,
-             std::initializer_list<Var Results::*> named) {
+Results observed(std::string_view op, const Tensor& weight, Results results,
+                 std::initializer_list<Var Results::*> named) {
   for (Var Results::*const each : named) OpListener::tell(op, weight, (results.*each).value);
   return results;
 }

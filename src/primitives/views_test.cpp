@@ -104,7 +104,7 @@ TEST(Views, Concatenation) {
 TEST(Views, Gather) {
   check_view("rows", {view_input(1, {4, 2}, Role::kParameter)}, {6, 7, 0, 1, 6, 7, 6, 7},
              [](Tape& tape, const std::vector<Var>& v) {
-               return gather_rows(tape, v[0], {beside(v[0], ints({3, 0, 3, 3})), 4, true});
+               return gather_rows(tape, v[0], {on_device_of(v[0], ints({3, 0, 3, 3})), 4, true});
              });
   check_view(
       "rows of heads, some of them nowhere", {view_input(1, {3, 2, 8})},
@@ -122,11 +122,11 @@ TEST(Views, Gather) {
   });
   check_view("one of each row", {view_input(1, {3, 4})}, {2, 4, 11},
              [](Tape& tape, const std::vector<Var>& v) {
-               return take_last(tape, v[0], beside(v[0], ints({2, 0, 3})));
+               return take_last(tape, v[0], on_device_of(v[0], ints({2, 0, 3})));
              });
   check_view("some of each row, one of them twice", {view_input(1, {3, 4})}, {2, 0, 5, 5, 11, 8},
              [](Tape& tape, const std::vector<Var>& v) {
-               return take_last(tape, v[0], beside(v[0], ints({2, 0, 1, 1, 3, 0})));
+               return take_last(tape, v[0], on_device_of(v[0], ints({2, 0, 1, 1, 3, 0})));
              });
   Tape tape;
   for (const HardwareFacts& machine : machines()) {
@@ -135,15 +135,15 @@ TEST(Views, Gather) {
                                 ints({2, 0, 1, 1, 3, 0}), 4);
     EXPECT_EQ(values_of(put), (Doubles{2, 0, 1, 0, 0, 7, 0, 0, 6, 0, 0, 5}));
     EXPECT_EQ(take_last(tape, x, ints({2, 0, 3})).shape(), (Shape{3, 1}));
-    expect_error([&] { gather_rows(tape, x, {beside(x, ints({3})), 3, false}); }, "row 3 of 3");
+    expect_error([&] { gather_rows(tape, x, {on_device_of(x, ints({3})), 3, false}); }, "row 3 of 3");
     expect_error(
         [&] {
-          gather_rows(tape, x, {beside(x, ints({3})), 4, false});
+          gather_rows(tape, x, {on_device_of(x, ints({3})), 4, false});
         },
         "rows of 4 in all, of [3, 4]");
-    expect_error([&] { take_last(tape, x, beside(x, ints({0, 4, 0}))); }, "column 4 of [3, 4]");
-    expect_error([&] { take_last(tape, x, beside(x, ints({0, -1, 0}))); }, "column -1 of [3, 4]");
-    expect_error([&] { take_last(tape, x, beside(x, ints({0, 0}))); }, "2 columns taken from [3, 4]");
+    expect_error([&] { take_last(tape, x, on_device_of(x, ints({0, 4, 0}))); }, "column 4 of [3, 4]");
+    expect_error([&] { take_last(tape, x, on_device_of(x, ints({0, -1, 0}))); }, "column -1 of [3, 4]");
+    expect_error([&] { take_last(tape, x, on_device_of(x, ints({0, 0}))); }, "2 columns taken from [3, 4]");
   }
 }
 

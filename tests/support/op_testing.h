@@ -22,7 +22,7 @@ Doubles values_of(const Tensor& tensor);              // of any strides, on any 
 std::vector<uint32_t> bits_of(const Tensor& tensor);  // the same as float32 has them; NaN has one
 
 // What a case's `run` captured, where the case's inputs are: ids, tables and the like.
-inline Tensor beside(const Var& input, const Tensor& tensor) { return tensor.on(input.value.device()); }
+inline Tensor on_device_of(const Var& input, const Tensor& tensor) { return tensor.on(input.value.device()); }
 // A frozen matrix in 8 bits (primitives/quantized.h), there too, and what its codes mean.
 primitives::Matrix in_8_bits(const Var& input, const Doubles& values, const Shape& shape);
 Doubles meaning_in_8_bits(const Doubles& values, const Shape& shape);

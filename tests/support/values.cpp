@@ -60,7 +60,7 @@ Parameter quantized(const Doubles& values, const Shape& shape) {
 
 primitives::Matrix in_8_bits(const Var& input, const Doubles& values, const Shape& shape) {
   const Parameter made = quantized(values, shape);
-  return primitives::in_8_bits({beside(input, made.value), nullptr, beside(input, made.scales)},
+  return primitives::in_8_bits({on_device_of(input, made.value), nullptr, on_device_of(input, made.scales)},
                                input.dtype());
 }
 

@@ -164,7 +164,7 @@ Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, co
   const trace::Span span(Attention::kName, [&] { return work(op, q.value, k.value, v.value); });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(Attention::kName, Tensor(), kernel.compose(tape, q, k, v, op, sinks));
+    return observed(Attention::kName, Tensor(), kernel.compose(tape, q, k, v, op, sinks));
   op.q = q.value;
   op.k = k.value;
   op.v = v.value;
@@ -186,7 +186,7 @@ Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, co
                                    if (v) v->add(grads.v);
                                    if (sinks) sinks->add(grads.sinks);
                                  });
-  return told(Attention::kName, Tensor(), result);
+  return observed(Attention::kName, Tensor(), result);
 }
 
 namespace {

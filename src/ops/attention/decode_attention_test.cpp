@@ -77,7 +77,7 @@ void check_decoding(const Decoding& s) {
   c.run = [s, scale](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
     const Tensor keys = v[3].value.clone(), values = v[4].value.clone();
     const DecodeAttention op{v[0].value, v[1].value, v[2].value,
-                             keys,       values,     beside(v[0], ints(s.lengths)),
+                             keys,       values,     on_device_of(v[0], ints(s.lengths)),
                              scale,      s.window,   s.sinks ? v[5].value : Tensor()};
     const Var y = tape.constant(decode_attention(ops, op));
     return Result{y, {keys, values}};

@@ -51,8 +51,8 @@ Tensor compose_paged_attention(const PagedAttention& op) {
 Tensor paged_attention(Bound<PagedAttention> bound, const PagedAttention& op) {
   check_pages(op);
   const auto& kernel = *bound;
-  return told(PagedAttention::kName, Tensor(),
-              kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
+  return observed(PagedAttention::kName, Tensor(),
+                  kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
 }
 
 }  // namespace temper::ops

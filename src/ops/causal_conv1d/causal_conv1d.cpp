@@ -51,8 +51,8 @@ Convolved causal_conv1d(Tape& tape, Bound<CausalConv1d> bound, const Var& x, con
   const auto& kernel = *bound;
   op.tiling = kernel.tiling;
   if (kernel.compose != nullptr)
-    return told(name, weight.value, kernel.compose(tape, x, weight, initial, op, want_final),
-                {&Convolved::y});
+    return observed(name, weight.value, kernel.compose(tape, x, weight, initial, op, want_final),
+                    {&Convolved::y});
   op.x = x.value;
   op.weight = weight.value;
   op.initial = initial.value;
@@ -76,7 +76,7 @@ Convolved causal_conv1d(Tape& tape, Bound<CausalConv1d> bound, const Var& x, con
   std::vector<Tensor> outputs{out.y};
   if (want_final) outputs.push_back(out.final_window);
   const std::vector<Var> vars = tape.record(std::move(outputs), {&x, &weight, &initial}, backward);
-  return told(name, weight.value, Convolved{vars[0], want_final ? vars[1] : Var{}}, {&Convolved::y});
+  return observed(name, weight.value, Convolved{vars[0], want_final ? vars[1] : Var{}}, {&Convolved::y});
 }
 
 Tensor causal_conv1d_update(Bound<CausalConv1dUpdate> bound, const CausalConv1dUpdate& op) {
@@ -86,7 +86,7 @@ Tensor causal_conv1d_update(Bound<CausalConv1dUpdate> bound, const CausalConv1dU
                op.weight);
   check_slots(name, op.slots, op.x.dim(0), op.window);
   const auto& kernel = *bound;
-  return told(name, op.weight, kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
+  return observed(name, op.weight, kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
 }
 
 namespace {

@@ -89,7 +89,7 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
   const auto& kernel = *bound;
   op.tiling = kernel.tiling;
   if (kernel.compose != nullptr)
-    return told(name, Tensor(), kernel.compose(tape, in, op, want_final), {&DeltaResult::y});
+    return observed(name, Tensor(), kernel.compose(tape, in, op, want_final), {&DeltaResult::y});
   const std::vector<const Var*> inputs{&in.q, &in.k, &in.v, &in.g, &in.beta, &in.initial};
   bool backward = false;
   for (const Var* input : inputs) backward = backward || (tape.recording() && input->requires_grad());
@@ -121,7 +121,7 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
                                          {&initial, &own.initial}})
           if (*slot) (*slot)->add(*grad);
       });
-  return told(name, Tensor(), DeltaResult{vars[0], want_final ? vars[1] : Var{}}, {&DeltaResult::y});
+  return observed(name, Tensor(), DeltaResult{vars[0], want_final ? vars[1] : Var{}}, {&DeltaResult::y});
 }
 
 Tensor recurrent_gated_delta_rule(Bound<RecurrentGatedDeltaRule> bound, const RecurrentGatedDeltaRule& op) {
@@ -135,8 +135,8 @@ Tensor recurrent_gated_delta_rule(Bound<RecurrentGatedDeltaRule> bound, const Re
   }
   check_gates(RecurrentGatedDeltaRule::kName, op.g, op.beta);
   const auto& kernel = *bound;
-  return told(RecurrentGatedDeltaRule::kName, Tensor(),
-              kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
+  return observed(RecurrentGatedDeltaRule::kName, Tensor(),
+                  kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
 }
 
 namespace {

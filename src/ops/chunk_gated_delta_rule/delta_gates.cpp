@@ -45,8 +45,8 @@ Gates delta_gates(Tape& tape, Bound<DeltaGates> bound, const Var& a, const Var& 
   });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(DeltaGates::kName, a_log.value, kernel.compose(tape, a, b, a_log, dt_bias),
-                {&Gates::g, &Gates::beta});
+    return observed(DeltaGates::kName, a_log.value, kernel.compose(tape, a, b, a_log, dt_bias),
+                    {&Gates::g, &Gates::beta});
   const DeltaGates::Output out = kernel.forward(op);
   const auto backward = [op, a = a.slot, b = b.slot, a_log = a_log.slot, dt_bias = dt_bias.slot,
                          &kernel](const std::vector<Tensor>& grads) {
@@ -64,7 +64,7 @@ Gates delta_gates(Tape& tape, Bound<DeltaGates> bound, const Var& a, const Var& 
     if (b) b->add(own.b);
   };
   const std::vector<Var> vars = tape.record({out.g, out.beta}, {&a, &b, &a_log, &dt_bias}, backward);
-  return told(DeltaGates::kName, a_log.value, Gates{vars[0], vars[1]}, {&Gates::g, &Gates::beta});
+  return observed(DeltaGates::kName, a_log.value, Gates{vars[0], vars[1]}, {&Gates::g, &Gates::beta});
 }
 
 }  // namespace temper::ops

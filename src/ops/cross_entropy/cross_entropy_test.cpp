@@ -141,7 +141,7 @@ TEST(CrossEntropy, FusedKernelsTakeTheLossAsRootOnly) {
     Tape tape;
     const Var h = tape.variable(hidden.on(kernel.device)), w = tape.variable(weight.on(kernel.device));
     const Var loss = cross_entropy(tape, kernel.ops, h, w, ints({1, 2}), {}).loss;
-    expect_error([&] { tape.backward(loss, beside(h, tensor_of({2}, {1}, DType::kF32))); },
+    expect_error([&] { tape.backward(loss, on_device_of(h, tensor_of({2}, {1}, DType::kF32))); },
                  "[cross_entropy] the loss must be the root of the tape; put factors into `scale`");
   }
 }

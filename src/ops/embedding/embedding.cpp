@@ -48,13 +48,13 @@ Var embedding(Tape& tape, Bound<Embedding> bound, const Tensor& ids, const Var& 
   });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(Embedding::kName, table.value, kernel.compose(tape, ids, table, first.value_or(0)));
+    return observed(Embedding::kName, table.value, kernel.compose(tape, ids, table, first.value_or(0)));
   const Embedding op{ids, table.value, first.value_or(0)};
   const Var result =
       tape.record(kernel.forward(op), {&table}, [op, slot = table.slot, &kernel](const Tensor& dy) {
         kernel.backward(op, dy.contiguous(), slot->target(op.table));
       });
-  return told(Embedding::kName, table.value, result);
+  return observed(Embedding::kName, table.value, result);
 }
 
 namespace {

@@ -19,7 +19,7 @@ void check(int64_t vocab, int64_t hidden, const std::vector<int32_t>& ids, Role 
     return y;
   };
   c.run = [ids](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    return Result{embedding(tape, ops, beside(v[0], ints(ids)), v[0]), {}};
+    return Result{embedding(tape, ops, on_device_of(v[0], ints(ids)), v[0]), {}};
   };
   c.terms = static_cast<int64_t>(ids.size());
   if (vocab * hidden > 20'000) c.samples = 4;

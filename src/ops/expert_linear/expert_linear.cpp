@@ -55,7 +55,7 @@ Var expert_linear(Tape& tape, Bound<ExpertLinear> bound, const Var& x, const Ten
   const ExpertLinear op{x.value, ids, weight.value, experts};
   const trace::Span span(ExpertLinear::kName, [&] { return work(op); });
   if (kernel.compose != nullptr)
-    return told(ExpertLinear::kName, weight.value, kernel.compose(tape, x, ids, weight, experts));
+    return observed(ExpertLinear::kName, weight.value, kernel.compose(tape, x, ids, weight, experts));
   const Saved saved_x = weight.requires_grad() ? x.saved() : Saved();
   const Var result =
       tape.record(kernel.forward(op), {&x, &weight},
@@ -66,7 +66,7 @@ Var expert_linear(Tape& tape, Bound<ExpertLinear> bound, const Var& x, const Ten
                     const Tensor dx = kernel.backward(own, dy.contiguous(), x_slot != nullptr, target);
                     if (x_slot) x_slot->add(dx);
                   });
-  return told(ExpertLinear::kName, weight.value, result);
+  return observed(ExpertLinear::kName, weight.value, result);
 }
 
 namespace {

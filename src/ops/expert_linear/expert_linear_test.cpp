@@ -35,7 +35,7 @@ Case make_case(const Sizes& n, const Route& route) {
     return y;
   };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    const Tensor there = beside(v[0], Tensor::from(std::span<const int32_t>(ids), {n.rows, 1}));
+    const Tensor there = on_device_of(v[0], Tensor::from(std::span<const int32_t>(ids), {n.rows, 1}));
     return Result{expert_linear(tape, ops, v[0], there, v[1], n.experts), {}};
   };
   c.terms = std::max({n.rows, n.in, n.out});

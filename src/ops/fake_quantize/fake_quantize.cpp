@@ -194,7 +194,7 @@ Var fake_values(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const FakeQ
   const trace::Span span = span_of(op, clips);
   const auto& kernel = *bound;
   if (kernel.compose != nullptr && !factors.by.defined())
-    return told(FakeQuantize::kName, Tensor(), kernel.compose(tape, x, op, clips));
+    return observed(FakeQuantize::kName, Tensor(), kernel.compose(tape, x, op, clips));
   const Rounded rounded(kernel, op, factors, {});
   Var y = tape.record(rounded.forward(x.value), {&x},
                       [slot = x.slot, saved = clips ? x.saved() : Saved(), rounded, clips](const Tensor& dy) {
@@ -204,7 +204,7 @@ Var fake_values(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const FakeQ
                         slot->add(own);
                       });
   rounded.remake(tape, x, y);
-  return told(FakeQuantize::kName, Tensor(), std::move(y));
+  return observed(FakeQuantize::kName, Tensor(), std::move(y));
 }
 
 }  // namespace

@@ -122,8 +122,8 @@ Tensor latent_decode(Bound<LatentDecode> bound, const primitives::Matrix& weight
     write_pages(op.cache, op.sequences, op.latent);
     op.cache = read_pages_apart(op.cache, std::exchange(op.sequences, {}));
   }
-  return told(LatentDecode::kName, weight.value.value,
-              kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
+  return observed(LatentDecode::kName, weight.value.value,
+                  kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
 }
 
 Probe latent_decode_probe;

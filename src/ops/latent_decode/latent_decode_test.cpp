@@ -121,7 +121,7 @@ void check_decoding(const Decoding& s) {
     op.latent = v[1].value;
     op.cache = kept;
     if (s.page_tokens > 0) std::tie(op.cache, op.sequences) = in_pages(s, kept);
-    op.lengths = beside(v[0], ints(s.lengths));
+    op.lengths = on_device_of(v[0], ints(s.lengths));
     op.scale = scale;
     if (s.low > 0) {
       op.a = v[4].value;

@@ -67,8 +67,8 @@ ExpandedHeads latent_heads(Tape& tape, Bound<LatentHeads> bound, const Var& kv, 
   });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(LatentHeads::kName, Tensor(), kernel.compose(tape, kv, k_rope, op),
-                {&ExpandedHeads::k, &ExpandedHeads::v});
+    return observed(LatentHeads::kName, Tensor(), kernel.compose(tape, kv, k_rope, op),
+                    {&ExpandedHeads::k, &ExpandedHeads::v});
   const LatentHeads::Output out = kernel.forward(op);
   op.kv = op.k_rope = {};
   auto vars = tape.record({out.k, out.v}, {&kv, &k_rope},
@@ -79,8 +79,8 @@ ExpandedHeads latent_heads(Tape& tape, Bound<LatentHeads> bound, const Var& kv, 
                             if (kv) kv->add(found.kv);
                             if (k_rope) k_rope->add(found.k_rope);
                           });
-  return told(LatentHeads::kName, Tensor(), ExpandedHeads{vars[0], vars[1]},
-              {&ExpandedHeads::k, &ExpandedHeads::v});
+  return observed(LatentHeads::kName, Tensor(), ExpandedHeads{vars[0], vars[1]},
+                  {&ExpandedHeads::k, &ExpandedHeads::v});
 }
 
 }  // namespace temper::ops

@@ -97,8 +97,8 @@ RotatedLatent latent_rotary(Tape& tape, Bound<LatentRotary> bound, const Var& q,
   });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(LatentRotary::kName, Tensor(), kernel.compose(tape, q, k_rope, op),
-                {&RotatedLatent::q, &RotatedLatent::k_rope});
+    return observed(LatentRotary::kName, Tensor(), kernel.compose(tape, q, k_rope, op),
+                    {&RotatedLatent::q, &RotatedLatent::k_rope});
   const LatentRotary::Output out = kernel.forward(op);
   op.q = op.k_rope = {};
   auto vars = tape.record({out.q, out.k_rope}, {&q, &k_rope},
@@ -109,8 +109,8 @@ RotatedLatent latent_rotary(Tape& tape, Bound<LatentRotary> bound, const Var& q,
                             if (q) q->add(found.q);
                             if (k_rope) k_rope->add(found.k_rope);
                           });
-  return told(LatentRotary::kName, Tensor(), RotatedLatent{vars[0], vars[1]},
-              {&RotatedLatent::q, &RotatedLatent::k_rope});
+  return observed(LatentRotary::kName, Tensor(), RotatedLatent{vars[0], vars[1]},
+                  {&RotatedLatent::q, &RotatedLatent::k_rope});
 }
 
 namespace {

@@ -89,9 +89,9 @@ void check(Options o) {
     LatentRotary op;
     op.heads = o.heads;
     op.interleaved = o.interleaved;
-    op.positions = beside(v[0], ints(o.positions));
-    op.cos = beside(v[0], both.cos);
-    op.sin = beside(v[0], both.sin);
+    op.positions = on_device_of(v[0], ints(o.positions));
+    op.cos = on_device_of(v[0], both.cos);
+    op.sin = on_device_of(v[0], both.sin);
     return Result{join(tape, latent_rotary(tape, ops, v[0], v[1], op)), {}};
   };
   check_every_kernel<LatentRotary>(c,

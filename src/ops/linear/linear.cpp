@@ -83,7 +83,7 @@ Var linear(Tape& tape, Bound<Linear> bound, const Var& x, const primitives::Matr
         {dx * c.input.flops + dweight * c.weights.flops, dx * c.input.bytes + dweight * c.weights.bytes}};
   });
   if (gradients.kernel.compose != nullptr)
-    return told(Linear::kName, weight.value, gradients.kernel.compose(tape, x, matrix.widened(), bias));
+    return observed(Linear::kName, weight.value, gradients.kernel.compose(tape, x, matrix.widened(), bias));
   Linear op{x.value, {}, bias.value};
   set_weight(op, matrix, gradients.kernel);
   const Var result = tape.record(gradients.kernel.forward(op), {&x, &weight, &bias},
@@ -100,7 +100,7 @@ Var linear(Tape& tape, Bound<Linear> bound, const Var& x, const primitives::Matr
                                      late.of_weights(x_value, dy);
                                    });
                                  });
-  return told(Linear::kName, weight.value, result);
+  return observed(Linear::kName, weight.value, result);
 }
 
 namespace {

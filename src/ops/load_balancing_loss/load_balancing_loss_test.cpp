@@ -48,7 +48,7 @@ Case make_case(const Sizes& n, float factor, float inverse_tokens) {
     const Var wide = primitives::cast(tape, v[0], DType::kF32);
     std::vector<Var> sums_of;
     for (int64_t r = 0; r < n.routers; ++r) {
-      op.counts.push_back(beside(v[0], ints(counts_of(n, r))));
+      op.counts.push_back(on_device_of(v[0], ints(counts_of(n, r))));
       sums_of.push_back(primitives::reshape(tape, primitives::narrow(tape, wide, 0, r, 1), {n.experts + 1}));
     }
     return Result{primitives::cast(tape, load_balancing_loss(tape, ops, sums_of, op), v[0].dtype()), {}};

@@ -163,7 +163,7 @@ Var lora_linear(Tape& tape, Bound<LoraLinear> bound, const Var& x, const primiti
   const trace::Span span(LoraLinear::kName, [&] { return work(x.value, weight.value, groups); });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(LoraLinear::kName, weight.value, kernel.compose(tape, x, matrix.widened(), bias, groups));
+    return observed(LoraLinear::kName, weight.value, kernel.compose(tape, x, matrix.widened(), bias, groups));
   LoraLinear op{x.value, {}, bias.value, {}};
   op.swiglu = swiglu.made != nullptr && kernel.traits.swiglu;
   set_weight(op, matrix, kernel);
@@ -189,7 +189,7 @@ Var lora_linear(Tape& tape, Bound<LoraLinear> bound, const Var& x, const primiti
                     for (size_t i = 0; i < grads.inputs.size(); ++i)
                       if (kept.input_slots[i]) kept.input_slots[i]->add(grads.inputs[i]);
                   });
-  return told(LoraLinear::kName, weight.value, result);
+  return observed(LoraLinear::kName, weight.value, result);
 }
 
 namespace {

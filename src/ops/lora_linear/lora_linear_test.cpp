@@ -107,7 +107,7 @@ Result run(const Layout& n, Tape& tape, const BoundOps& ops, const std::vector<V
   const Shape shape{n.out, n.in};
   const primitives::Matrix weight =
       n.in_8_bits ? in_8_bits(v[0], normal(5, shape), shape)
-                  : tape.constant(beside(v[0], tensor_of(frozen_weight(n), shape, v[0].dtype())));
+                  : tape.constant(on_device_of(v[0], tensor_of(frozen_weight(n), shape, v[0].dtype())));
   return {lora_linear(tape, ops, v[0], weight, n.bias ? v[1] : Var{}, groups), {}};
 }
 

@@ -129,8 +129,8 @@ Var lora_moe_experts(Tape& tape, Bound<LoraMoeExperts> bound, const Var& x, cons
   const trace::Span span(LoraMoeExperts::kName, [&] { return work(x, ids, experts, gate_up, down); });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(LoraMoeExperts::kName, gate_up.matrices.value.value,
-                kernel.compose(tape, x, ids, weights, experts, gate_up, down));
+    return observed(LoraMoeExperts::kName, gate_up.matrices.value.value,
+                    kernel.compose(tape, x, ids, weights, experts, gate_up, down));
   LoraMoeExperts op{{x.value, ids, weights.value, {}, {}, {}, {}, experts},
                     values_of(gate_up.update),
                     values_of(down.update)};
@@ -160,7 +160,7 @@ Var lora_moe_experts(Tape& tape, Bound<LoraMoeExperts> bound, const Var& x, cons
                                    if (x_slot) x_slot->add(grads.x);
                                    if (weights_slot) weights_slot->add(grads.weights);
                                  });
-  return told(LoraMoeExperts::kName, gate_up.matrices.value.value, result);
+  return observed(LoraMoeExperts::kName, gate_up.matrices.value.value, result);
 }
 
 namespace {

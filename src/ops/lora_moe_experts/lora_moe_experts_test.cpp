@@ -129,13 +129,13 @@ Case make_case(const Sizes& n) {
   c.reference = [=](const std::vector<Doubles>& inputs) { return reference(n, gate_up, down, inputs); };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
     const std::vector<int32_t> list = n.ids();
-    const Tensor ids = beside(v[0], Tensor::from(std::span<const int32_t>(list), {n.tokens, n.top_k}));
+    const Tensor ids = on_device_of(v[0], Tensor::from(std::span<const int32_t>(list), {n.tokens, n.top_k}));
     const auto matrix = [&](const Doubles& values, Shape shape) {
       const Tensor wide = Tensor::empty(shape, DType::kF32);
       std::copy(values.begin(), values.end(), wide.data<float>());
       const Tensor narrow = Tensor::empty(shape, v[0].dtype());
       narrow.copy_from(wide);
-      return tape.constant(beside(v[0], narrow));
+      return tape.constant(on_device_of(v[0], narrow));
     };
     size_t next = 2;
     AdaptedExperts in{matrix(gate_up, {n.experts * 2 * n.width, n.hidden}), take_update(n.gate_up, v, next)};

@@ -118,8 +118,8 @@ Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor&
     return work({x.value, ids, weights.value, gate_up.value.value, {}, down.value.value, {}, experts});
   });
   if (kernel.compose != nullptr)
-    return told(MoeExperts::kName, of.gate_up.value.value,
-                kernel.compose(tape, x, ids, weights, of, experts));
+    return observed(MoeExperts::kName, of.gate_up.value.value,
+                    kernel.compose(tape, x, ids, weights, of, experts));
   MoeExperts op{x.value, ids, weights.value, {}, {}, {}, {}, experts};
   op.gate_up_bias = of.gate_up_bias.value;
   op.down_bias = of.down_bias.value;
@@ -148,7 +148,7 @@ Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor&
                                               Slots::target(slots.gate_up, whole.gate_up),
                                               Slots::target(slots.down, whole.down)));
                   });
-  return told(MoeExperts::kName, of.gate_up.value.value, result);
+  return observed(MoeExperts::kName, of.gate_up.value.value, result);
 }
 
 namespace {

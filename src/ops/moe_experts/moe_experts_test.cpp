@@ -143,7 +143,7 @@ Case make_case(const Sizes& given, const Route& of) {
   if (n.clamped) n.limit = clear_limit(n, ids, values);
   c.reference = [=](const std::vector<Doubles>& inputs) { return reference(n, ids, inputs); };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    const Tensor there = beside(v[0], Tensor::from(std::span<const int32_t>(ids), {n.tokens, n.top_k}));
+    const Tensor there = on_device_of(v[0], Tensor::from(std::span<const int32_t>(ids), {n.tokens, n.top_k}));
     ExpertWeights of{v[2], v[3], {}, {}, n.gate()};
     if (n.biases) {
       of.gate_up_bias = v[4];
@@ -286,7 +286,8 @@ TEST(MoeExperts, EveryKernelAgreesOnWeightsIn8Bits) {
                        {inputs[0], inputs[1], meaning_in_8_bits(gate_up, in), meaning_in_8_bits(down, out)});
     };
     c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-      const Tensor there = beside(v[0], Tensor::from(std::span<const int32_t>(ids), {n.tokens, n.top_k}));
+      const Tensor there =
+          on_device_of(v[0], Tensor::from(std::span<const int32_t>(ids), {n.tokens, n.top_k}));
       return Result{moe_experts(tape, ops, v[0], there, primitives::cast(tape, v[1], DType::kF32),
                                 {in_8_bits(v[0], gate_up, in), in_8_bits(v[0], down, out)}),
                     {}};

@@ -148,8 +148,8 @@ MoeRouter::Routes moe_router(Tape& tape, Bound<MoeRouter> bound, const Var& logi
   });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(MoeRouter::kName, Tensor(), kernel.compose(tape, logits, op, want_sums),
-                {&MoeRouter::Routes::weights});
+    return observed(MoeRouter::kName, Tensor(), kernel.compose(tape, logits, op, want_sums),
+                    {&MoeRouter::Routes::weights});
   op.logits = logits.value;
   const MoeRouter::Output out = kernel.forward(op, want_sums);
   if (!want_sums) {
@@ -157,8 +157,8 @@ MoeRouter::Routes moe_router(Tape& tape, Bound<MoeRouter> bound, const Var& logi
         tape.record(out.weights, {&logits}, [op, out, slot = logits.slot, &kernel](const Tensor& dweights) {
           slot->add(kernel.backward(op, out, dweights.contiguous(), {}));
         });
-    return told(MoeRouter::kName, Tensor(), MoeRouter::Routes{out.ids, weights, {}, {}},
-                {&MoeRouter::Routes::weights});
+    return observed(MoeRouter::kName, Tensor(), MoeRouter::Routes{out.ids, weights, {}, {}},
+                    {&MoeRouter::Routes::weights});
   }
   const auto vars = tape.record({out.weights, out.sums}, {&logits},
                                 [op, out, slot = logits.slot, &kernel](const std::vector<Tensor>& grads) {
@@ -167,8 +167,8 @@ MoeRouter::Routes moe_router(Tape& tape, Bound<MoeRouter> bound, const Var& logi
                                   };
                                   slot->add(kernel.backward(op, out, compact(grads[0]), compact(grads[1])));
                                 });
-  return told(MoeRouter::kName, Tensor(), MoeRouter::Routes{out.ids, vars[0], out.counts, vars[1]},
-              {&MoeRouter::Routes::weights});
+  return observed(MoeRouter::kName, Tensor(), MoeRouter::Routes{out.ids, vars[0], out.counts, vars[1]},
+                  {&MoeRouter::Routes::weights});
 }
 
 namespace {

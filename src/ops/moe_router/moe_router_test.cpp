@@ -103,7 +103,7 @@ Case make_case(const Routing& r, int64_t tokens, const Doubles& bias = {}) {
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
     MoeRouter op;
     op.routing = r;
-    if (!bias.empty()) op.bias = beside(v[0], tensor_of(bias, {r.experts}, DType::kF32));
+    if (!bias.empty()) op.bias = on_device_of(v[0], tensor_of(bias, {r.experts}, DType::kF32));
     const auto routes = moe_router(tape, ops, v[0], op, true);
     EXPECT_EQ(routes.weights.dtype(), DType::kF32);
     return Result{primitives::cast(tape, routes.weights, v[0].dtype()),
@@ -160,7 +160,7 @@ TEST(MoeRouter, GradientOfTheSums) {
       op.routing = r;
       const auto routes = moe_router(tape, ops, v[0], op, true);
       const Var some = primitives::narrow(tape, routes.sums, 0, 0, 12);
-      const Tensor weights = beside(v[0], tensor_of(factors, {13}, DType::kF32)).narrow(0, 0, 12);
+      const Tensor weights = on_device_of(v[0], tensor_of(factors, {13}, DType::kF32)).narrow(0, 0, 12);
       const Var by_expert = primitives::sum_last(tape, primitives::mul(tape, some, tape.constant(weights)));
       const Var squares = primitives::sum_last(
           tape, primitives::reshape(tape, primitives::mul(tape, routes.weights, routes.weights), {27}));
@@ -280,10 +280,10 @@ TEST(MoeRouter, PaddingIsNotCounted) {
       c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
         MoeRouter op;
         op.routing = r;
-        op.counted = beside(v[0], ints({counted}));
+        op.counted = on_device_of(v[0], ints({counted}));
         const auto routes = moe_router(tape, ops, v[0], op, true);
         const Var some = primitives::narrow(tape, routes.sums, 0, 0, 12);
-        const Tensor weights = beside(v[0], tensor_of(factors, {12}, DType::kF32));
+        const Tensor weights = on_device_of(v[0], tensor_of(factors, {12}, DType::kF32));
         const Var by_expert = primitives::sum_last(tape, primitives::mul(tape, some, tape.constant(weights)));
         const Var squares = primitives::sum_last(
             tape, primitives::reshape(tape, primitives::mul(tape, routes.weights, routes.weights), {27}));

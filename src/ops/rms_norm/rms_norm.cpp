@@ -46,8 +46,8 @@ NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var
   });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(RmsNorm::kName, weight.value, kernel.compose(tape, x, residual, weight, eps, offset),
-                {&NormedSum::sum, &NormedSum::y});
+    return observed(RmsNorm::kName, weight.value, kernel.compose(tape, x, residual, weight, eps, offset),
+                    {&NormedSum::sum, &NormedSum::y});
   const RmsNorm::Output out = kernel.forward({x.value, residual.value, weight.value, eps, offset});
   const RmsNorm op{out.sum.defined() ? out.sum : x.value, {}, weight.value, eps, offset};
   auto vars = tape.record({op.x, out.y}, {&x, &residual, &weight},
@@ -63,7 +63,8 @@ NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var
                           });
   if (tape.rematerializes())
     vars[1].remake = std::make_shared<Remake>([op, &kernel] { return kernel.forward(op).y; });
-  return told(RmsNorm::kName, weight.value, NormedSum{vars[0], vars[1]}, {&NormedSum::sum, &NormedSum::y});
+  return observed(RmsNorm::kName, weight.value, NormedSum{vars[0], vars[1]},
+                  {&NormedSum::sum, &NormedSum::y});
 }
 
 Var rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& weight, float eps, float offset) {

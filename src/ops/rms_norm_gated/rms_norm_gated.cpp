@@ -44,7 +44,7 @@ Var rms_norm_gated(Tape& tape, Bound<RmsNormGated> bound, const Var& x, const Va
   });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(RmsNormGated::kName, weight.value, kernel.compose(tape, x, gate, weight, eps));
+    return observed(RmsNormGated::kName, weight.value, kernel.compose(tape, x, gate, weight, eps));
   const RmsNormGated::Output out = kernel.forward({x.value, gate.value, weight.value, eps});
   const Var result = tape.record(
       out.y, {&x, &gate, &weight},
@@ -56,7 +56,7 @@ Var rms_norm_gated(Tape& tape, Bound<RmsNormGated> bound, const Var& x, const Va
         if (x) x->add(grads.x);
         if (gate) gate->add(grads.gate);
       });
-  return told(RmsNormGated::kName, weight.value, result);
+  return observed(RmsNormGated::kName, weight.value, result);
 }
 
 namespace {

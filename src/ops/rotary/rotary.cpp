@@ -143,8 +143,8 @@ RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t hea
   });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr)
-    return told(Rotary::kName, q_weight.value, kernel.compose(tape, qkv, q_weight, k_weight, op),
-                {&RotatedHeads::q, &RotatedHeads::k, &RotatedHeads::v});
+    return observed(Rotary::kName, q_weight.value, kernel.compose(tape, qkv, q_weight, k_weight, op),
+                    {&RotatedHeads::q, &RotatedHeads::k, &RotatedHeads::v});
   const Rotary::Output out = kernel.forward(op);
   const Tensor v =
       qkv.value.reshape({tokens, heads + 2 * kv_heads, dim}).narrow(1, heads + kv_heads, kv_heads);
@@ -161,8 +161,8 @@ RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t hea
       });
   RotatedHeads rotated{vars[0], vars[1], vars[2]};
   if (tape.rematerializes()) set_remake(rotated, op, kernel);
-  return told(Rotary::kName, q_weight.value, std::move(rotated),
-              {&RotatedHeads::q, &RotatedHeads::k, &RotatedHeads::v});
+  return observed(Rotary::kName, q_weight.value, std::move(rotated),
+                  {&RotatedHeads::q, &RotatedHeads::k, &RotatedHeads::v});
 }
 
 namespace {

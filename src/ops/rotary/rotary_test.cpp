@@ -100,9 +100,9 @@ void check(Options o) {
                           o.role});
   c.reference = [=](const std::vector<Doubles>& inputs) { return reference(o, both, inputs); };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    const RotatedHeads heads =
-        rotary(tape, ops, v[0], o.heads, o.kv_heads, o.norm ? v[1] : Var{}, o.norm ? v[2] : Var{}, o.eps,
-               beside(v[0], ints(o.positions)), beside(v[0], both.cos), beside(v[0], both.sin), o.form);
+    const RotatedHeads heads = rotary(tape, ops, v[0], o.heads, o.kv_heads, o.norm ? v[1] : Var{},
+                                      o.norm ? v[2] : Var{}, o.eps, on_device_of(v[0], ints(o.positions)),
+                                      on_device_of(v[0], both.cos), on_device_of(v[0], both.sin), o.form);
     return Result{join(tape, heads), {}};
   };
   c.terms = std::max(o.dim, o.norm ? o.tokens * o.heads : 1);

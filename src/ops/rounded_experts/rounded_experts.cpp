@@ -105,7 +105,8 @@ Var rounded_experts(Tape& tape, Bound<RoundedExperts> bound, const Var& x, const
   const auto& kernel = *bound;
   const trace::Span span(RoundedExperts::kName, [&] { return work(op.of); });
   if (kernel.compose != nullptr)
-    return told(RoundedExperts::kName, gate_up.value, kernel.compose(tape, x, weights, gate_up, down, op));
+    return observed(RoundedExperts::kName, gate_up.value,
+                    kernel.compose(tape, x, weights, gate_up, down, op));
   const std::vector<const Var*> inputs{&x, &weights, &gate_up, &down};
   const bool backward = tape.recording() && std::any_of(inputs.begin(), inputs.end(), [](const Var* input) {
                           return input->requires_grad();
@@ -132,7 +133,7 @@ Var rounded_experts(Tape& tape, Bound<RoundedExperts> bound, const Var& x, const
                     if (x_slot) x_slot->add(grads.x);
                     if (weights_slot) weights_slot->add(grads.weights);
                   });
-  return told(RoundedExperts::kName, gate_up.value, result);
+  return observed(RoundedExperts::kName, gate_up.value, result);
 }
 
 namespace {

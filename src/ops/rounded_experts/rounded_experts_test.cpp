@@ -133,11 +133,11 @@ class Call {
     c.run = [own = *this](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
       const auto there = [&](RowRounding how, const Doubles& amax) {
         if (how.from == Amax::kExperts)
-          how.amax = beside(v[0], tensor_of(amax, {std::ssize(amax)}, DType::kF32));
+          how.amax = on_device_of(v[0], tensor_of(amax, {std::ssize(amax)}, DType::kF32));
         return how;
       };
       const Tensor ids =
-          beside(v[0], Tensor::from(std::span<const int32_t>(own.ids_), {own.n_.tokens, own.n_.top_k}));
+          on_device_of(v[0], Tensor::from(std::span<const int32_t>(own.ids_), {own.n_.tokens, own.n_.top_k}));
       return Result{
           rounded_experts(tape, ops, v[0], ids, primitives::cast(tape, v[1], DType::kF32),
                           {v[2], v[3], there(own.in_, own.of_x_), there(own.inner_, own.of_inner_)}),

@@ -46,7 +46,7 @@ Var swiglu(Tape& tape, Bound<Swiglu> bound, const Var& gate_up, const Tensor& ma
   invariant(!made.defined() || (kernel.traits.in_products && activation == Activation::kSilu),
             "a product's swiglu has the bits of the kernel's");
   if (kernel.compose != nullptr)
-    return told(Swiglu::kName, Tensor(), kernel.compose(tape, gate_up, activation));
+    return observed(Swiglu::kName, Tensor(), kernel.compose(tape, gate_up, activation));
   const Swiglu op{gate_up.value, activation};
   std::shared_ptr<Remake> remake;
   if (tape.rematerializes())
@@ -63,7 +63,7 @@ Var swiglu(Tape& tape, Bound<Swiglu> bound, const Var& gate_up, const Tensor& ma
         if (again.defined()) remake->hand_over(again);
       });
   y.remake = std::move(remake);
-  return told(Swiglu::kName, Tensor(), std::move(y));
+  return observed(Swiglu::kName, Tensor(), std::move(y));
 }
 
 namespace {

@@ -50,7 +50,7 @@ std::optional<std::string> second_model(const RunConfig& config) {
 
 std::string other_model(const RunConfig& config) { return distill_keys(config).teacher; }
 
-// With a teacher that lives as long as it is learnt from.
+// With a teacher that lives as long as it is used.
 class DistillFrom : public training::Distill {
  public:
   DistillFrom(std::shared_ptr<const models::Model> teacher, const layers::Decoder& model,

@@ -37,7 +37,7 @@ void check_origin(const std::string& file, const Json& stored, const Json& wante
     if (value.is_null() || (was != nullptr && *was == value)) continue;
     fail(
         "[distill.teacher_logits] {} is of another value of {} (was {}, is {}); restore that, or name a "
-        "folder that is not there to compute the logits anew",
+        "folder that is not there to compute the logits again",
         file, name, was != nullptr ? was->dump() : "absent", value.dump());
   }
 }
@@ -165,7 +165,7 @@ std::shared_ptr<const StoredLogits> StoredLogits::open_or_compute(const Objectiv
     for (const Json& each : index.at("files").as_array())
       if (const std::string part = join_path(keys.teacher_logits, each.at("name").as_string());
           !exists(part) || hash_file(part) != each.at("hash").as_string())
-        fail("[{}] is not what was stored; remove {} to compute the logits anew", part, keys.teacher_logits);
+        fail("[{}] is not what was stored; remove {} to compute the logits again", part, keys.teacher_logits);
   });
   std::shared_ptr<StoredLogits> stored(new StoredLogits(keys.teacher_logits, keys.top_k));
   stored->read(index);
@@ -196,7 +196,7 @@ const StoredLogits::Place& StoredLogits::find(uint64_t document, int64_t targets
     fail(
         "[distill.teacher_logits] {} has no logits for a row of the data; the rows, the chat template, "
         "data.max_length, data.overflow and data.loss must be those that they were computed for; restore "
-        "them, or name a folder that is not there to compute the logits anew",
+        "them, or name a folder that is not there to compute the logits again",
         folder_);
   return found->second;
 }

@@ -7,7 +7,7 @@ namespace temper::recipes {
 
 enum class ReferenceKind {
   kBase,         // the frozen model below the adapter
-  kSecondModel,  // in memory beside the trained one
+  kSecondModel,  // in memory in addition to the trained one
   kStored,       // log-probabilities, computed once
 };
 

@@ -27,7 +27,7 @@ void check_finite(const Quantizer& each) {
     const Tensor here = ends.on({});
     for (const float end : here.values<float>())
       if (!std::isfinite(end))
-        fail("[quantize] {} found {} of {}: {} values that are no finite numbers", each.planned.name, what,
+        fail("[quantize] {} found {} of {}: {} values that are not finite", each.planned.name, what,
              std::isnan(end) ? std::nanf("") : end,
              each.planned.of_input ? "the module's input has" : "the weight has");
   };

@@ -27,8 +27,7 @@ std::vector<float> largest_of_columns(const layers::Decoder& model, const Quanti
     all[static_cast<size_t>(weight.columns.places[i])] = here.data<float>()[i];
   share_largest(all, ranks);
   for (const float largest : all)
-    if (!std::isfinite(largest))
-      fail("[quantize] {} has values that are no finite numbers", weight.planned.weight);
+    if (!std::isfinite(largest)) fail("[quantize] {} has values that are not finite", weight.planned.weight);
   return all;
 }
 

@@ -180,7 +180,7 @@ TEST(ColumnScales, NeedRowsAndFiniteValues) {
   const Tensor norm = model->decoder.parameters().value("layers.0.input_norm.weight");
   norm.data<float>()[3] = NAN;
   EXPECT_EQ(error_of([&] { calibrate(model->decoder, kScaledRows, options); }),
-            "[quantize] the input of layers.0.attention.qkv has values that are no finite numbers");
+            "[quantize] the input of layers.0.attention.qkv has values that are not finite");
   EXPECT_EQ(
       error_of([&] {
         tiny_model(

@@ -47,7 +47,7 @@ void check_columns(const Quantizer& weight, const InputColumns& columns) {
          weight.planned.module());
   for (const float largest : columns.largest)
     if (!std::isfinite(largest))
-      fail("[quantize] the input of {} has values that are no finite numbers", weight.planned.module());
+      fail("[quantize] the input of {} has values that are not finite", weight.planned.module());
 }
 
 }  // namespace

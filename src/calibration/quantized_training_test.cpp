@@ -379,7 +379,7 @@ TEST(QuantizedTraining, RefusesValuesThatAreNotFinite) {
   EXPECT_EQ(
       error_of([&] { run.calibrate(); }),
       "[quantize] layers.1.mlp.down.weight_quantizer found an amax of nan: the weight has values that are "
-      "no finite numbers");
+      "not finite");
   parameters.at("layers.1.mlp.down.weight").value.data<float>()[3] = 0;
   parameters.at("layers.0.input_norm.weight").value.data<float>()[3] = INFINITY;
   EXPECT_NE(error_of([&] { run.calibrate(); }).find("attention.qkv.input_quantizer found an amax of"),

@@ -187,7 +187,7 @@ TEST(ZeroPointTraining, RefusesValuesThatAreNotFinite) {
     EXPECT_EQ(
         error_of([&] { calibrate(run.model->decoder, kQuantizedRows); }),
         fmt::format("[quantize] layers.1.mlp.down.weight_quantizer found {}: the weight has values that "
-                    "are no finite numbers",
+                    "are not finite",
                     end));
   }
   value[3] = NAN;

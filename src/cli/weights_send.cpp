@@ -25,7 +25,7 @@ exchange::SendOptions options_of(const SendArguments& arguments) {
   if (arguments.socket.empty())
     fail("[weights send] --to is missing; name the socket that 'temper batch --weights-from' listens at");
   if (arguments.names != "checkpoint" && arguments.names != "packed")
-    fail("[--names] '{}' is no kind of names; expected checkpoint or packed", arguments.names);
+    fail("[--names] '{}' is not a kind of names; expected checkpoint or packed", arguments.names);
   if (arguments.version < 1)
     fail("[--as-version] {} is out of range; expected 1 or more (0 is the model that was loaded)",
          arguments.version);

@@ -47,7 +47,7 @@ std::string describe(const DatasetSummary& summary);
 // What the first rows of each source are, before all are read: "chats.jsonl: 1200 rows of messages".
 std::string describe_formats(const Mixture& mixture);
 
-// Which fields of the first rows of each source nothing reads, with the rows that have them; nothing where
+// The unused fields of the first rows of each source, with the number of rows that have them; nothing where
 // there is none: "chats.jsonl: id (64), messages[].name (3)".
 std::string describe_unused(const Mixture& mixture);
 

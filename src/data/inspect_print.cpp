@@ -103,7 +103,7 @@ std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool
     about += fmt::format("; {} bytes left out, as the tokenizer has no token for them", row.bytes_dropped);
   for (const auto* lines : {&row.lost, &row.notes})
     if (!lines->empty()) about += "; " + join(*lines, "; ");
-  if (!row.unused.empty()) about += "; nothing reads " + list_some(row.unused, ", ", 20);
+  if (!row.unused.empty()) about += "; unused fields: " + list_some(row.unused, ", ", 20);
   return out + shown(about) + "\n";
 }
 

@@ -59,7 +59,7 @@ TEST(Inspect, SaysWhyARowIsDropped) {
             "prompt_completion: 0 tokens, 0 targets; dropped, its answer is empty (data.on_empty_answer: "
             "learn keeps it)\n");
   EXPECT_EQ(about(R"({"text": "1", "id": 3, "url": "x"})", {}),
-            "text: 2 tokens, 1 targets; nothing reads id, url\n");
+            "text: 2 tokens, 1 targets; unused fields: id, url\n");
   const EncodedRow pieces =
       RowEncoder(qwen(), nullptr, split).encode(Json::parse(R"({"text": "1 2 3 4"})", "row"));
   EXPECT_EQ(describe_row(pieces, qwen(), false),

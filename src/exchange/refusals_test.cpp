@@ -48,7 +48,7 @@ TEST_F(Refusals, EveryErrorLeavesTheOldWeights) {
       {[&](RawSender& s) {
          s.begin(), s.ask(Json::Object{{"type", "ende"}});
        },
-       "'ende' is no message"},
+       "'ende' is not a message"},
       {[&](RawSender& s) { s.begin(1, 8192); }, "expected 8.00 KiB that cannot shrink"},
       {[&](RawSender& s) { s.ask(s.begin_message()); }, "begin came without shared memory"},
       {[&](RawSender& s) {

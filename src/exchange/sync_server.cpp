@@ -81,7 +81,7 @@ std::optional<Json> SyncServer::answer(Session& session, Message message) {
   }
   if (type == "hashes") return hashes(message.json);
   if (type != "update" && type != "finish")
-    fail("[weights] '{}' is no message; expected hello, begin, update, finish or hashes", type);
+    fail("[weights] '{}' is not a message; expected hello, begin, update, finish or hashes", type);
   if (!session.sync) fail("[weights] '{}' came before begin", type);
   return type == "update" ? update(session, message.json) : finish(session);
 }

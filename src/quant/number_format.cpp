@@ -10,7 +10,7 @@ const Format& format_named(std::string_view name, std::string_view where) {
   std::vector<std::string> known;
   for (const auto& entry : formats().entries()) known.push_back(entry.name);
   const std::string nearest = nearest_name(name, known);
-  fail("{} '{}' is no number format{}; formats are {}", where, name,
+  fail("{} '{}' is not a number format{}; formats are {}", where, name,
        nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest), join(known));
 }
 

@@ -49,7 +49,7 @@ bool is_tag_name(std::string_view name) {
 
 void check_within(const RewardConfig& config, const std::string& key) {
   if (config.within && !is_tag_name(*config.within))
-    fail("[{}.within] '{}' is no tag; write its name without angle brackets, for example answer", key,
+    fail("[{}.within] '{}' is not a tag; write its name without angle brackets, for example answer", key,
          *config.within);
 }
 

@@ -8,7 +8,7 @@
 namespace temper::rewards {
 namespace {
 
-constexpr size_t kShown = 200;  // bytes of what is no answer
+constexpr size_t kShown = 200;  // bytes of a line that is not an answer
 
 std::string shown(std::string_view text) {
   return replace_invalid_utf8(text.substr(0, kShown)) + (text.size() > kShown ? "…" : "");
@@ -57,7 +57,7 @@ std::string take_verdict(const Json& answer, bool named, Verdict& verdict) {
   const Json *error = answer.find("error"), *reward = answer.find("reward"),
              *messages = answer.find("messages");
   if (error != nullptr && !error->is_null()) {
-    if (!error->is_string() || error->as_string().empty()) return "error is no text";
+    if (!error->is_string() || error->as_string().empty()) return "error must be a non-empty string";
     verdict.error = error->as_string();
     return "";
   }
@@ -97,17 +97,17 @@ ProtocolAnswer answer_of(std::string_view text) {
   try {
     answer = Json::parse(readable == text ? text : std::string_view(readable), "answer");
   } catch (const Error& error) {
-    out.problem = fmt::format("'{}' is no JSON object ({})", shown(text), error.what());
+    out.problem = fmt::format("'{}' is not a JSON object ({})", shown(text), error.what());
     return out;
   }
   const Json* id = answer.is_object() ? answer.find("id") : nullptr;
   if (id == nullptr || !id->is_int()) {
-    out.problem = fmt::format("'{}' is no JSON object with an id", shown(text));
+    out.problem = fmt::format("'{}' is not a JSON object with an id", shown(text));
     return out;
   }
   out.id = id->as_int();
   if (const std::string problem = take_verdict(answer, readable != text, out.verdict); !problem.empty())
-    out.problem = fmt::format("'{}' is no answer: {}", shown(text), problem);
+    out.problem = fmt::format("'{}' is not an answer: {}", shown(text), problem);
   return out;
 }
 

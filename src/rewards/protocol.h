@@ -19,7 +19,7 @@ std::string request_of(int64_t id, const Sample& sample);  // one line, without 
 struct ProtocolAnswer {
   std::optional<int64_t> id = {};
   Verdict verdict = {};
-  std::string problem = {};  // not empty: this is no answer, and why
+  std::string problem = {};  // not empty: why this is not an answer
 };
 ProtocolAnswer answer_of(std::string_view json);
 

@@ -51,24 +51,25 @@ TEST(RewardProtocol, RewardsThatAreNotFinite) {
 
 TEST(RewardProtocol, WhatIsNoAnswer) {
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"7", "'7' is no JSON object with an id"},
-      {R"({"reward": 1})", R"('{"reward": 1}' is no JSON object with an id)"},
-      {R"({"id": "7", "reward": 1})", R"('{"id": "7", "reward": 1}' is no JSON object with an id)"},
-      {R"({"id": 7})", R"('{"id": 7}' is no answer: it has neither a reward nor an error nor messages)"},
+      {"7", "'7' is not a JSON object with an id"},
+      {R"({"reward": 1})", R"('{"reward": 1}' is not a JSON object with an id)"},
+      {R"({"id": "7", "reward": 1})", R"('{"id": "7", "reward": 1}' is not a JSON object with an id)"},
+      {R"({"id": 7})", R"('{"id": 7}' is not an answer: it has neither a reward nor an error nor messages)"},
       {R"({"id": 7, "reward": "1"})",
-       R"('{"id": 7, "reward": "1"}' is no answer: reward is a string, expected a finite number)"},
+       R"('{"id": 7, "reward": "1"}' is not an answer: reward is a string, expected a finite number)"},
       {R"({"id": 7, "reward": true})",
-       R"('{"id": 7, "reward": true}' is no answer: reward is a boolean, expected a finite number)"},
-      {R"({"id": 7, "error": ""})", R"('{"id": 7, "error": ""}' is no answer: error is no text)"},
+       R"('{"id": 7, "reward": true}' is not an answer: reward is a boolean, expected a finite number)"},
+      {R"({"id": 7, "error": ""})",
+       R"('{"id": 7, "error": ""}' is not an answer: error must be a non-empty string)"},
       {R"({"id": 7, "messages": []})",
-       R"('{"id": 7, "messages": []}' is no answer: messages is an empty list, expected a list of messages)"},
+       R"('{"id": 7, "messages": []}' is not an answer: messages is an empty list, expected a list of messages)"},
       {R"({"id": 7, "messages": ["on"]})",
-       R"('{"id": 7, "messages": ["on"]}' is no answer: messages has one without a role)"},
+       R"('{"id": 7, "messages": ["on"]}' is not an answer: messages has one without a role)"},
       {R"({"id": 7, "messages": [{"role": "user", "content": "2?"}, {"role": "assistant", "content": "2"}]})",
        R"('{"id": 7, "messages": [{"role": "user", "content": "2?"}, {"role": "assistant", "content": "2"}]}' is )"
        "no answer: messages ends with one of the assistant, who is asked for the next"},
       {R"({"id": 7, "messages": [{"role": "user"}]})",
-       R"('{"id": 7, "messages": [{"role": "user"}]}' is no answer: messages has one without a content that is )"
+       R"('{"id": 7, "messages": [{"role": "user"}]}' is not an answer: messages has one without a content that is )"
        "text"}};
   for (const auto& [text, problem] : cases) EXPECT_EQ(answer_of(text).problem, problem) << text;
   for (const std::string text :

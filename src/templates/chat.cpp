@@ -194,8 +194,9 @@ ChatTemplate ChatTemplate::choose(const std::string& path, const std::string& fi
     return folder.make(*text, fmt::format("{}: chat_template {}", path, file_or_name));
   std::vector<std::string> names;
   for (const auto& entry : texts) names.push_back(entry.first);
-  fail("[data.chat_template] '{}' is no file, and the model has no chat template of that name; it has [{}]",
-       file_or_name, join(names));
+  fail(
+      "[data.chat_template] '{}' is not a file, and the model has no chat template of that name; it has [{}]",
+      file_or_name, join(names));
 }
 
 bool ChatTemplate::mentions(std::string_view name) const {

@@ -125,7 +125,7 @@ TEST(ChatTemplate, AnotherMayBeChosen) {
   } catch (const Error& error) {
     EXPECT_EQ(
         std::string(error.what()),
-        "[data.chat_template] 'other' is no file, and the model has no chat template of that name; it has "
+        "[data.chat_template] 'other' is not a file, and the model has no chat template of that name; it has "
         "[tools, default, long]");
   }
 }

@@ -104,7 +104,7 @@ TEST_F(DataCli, AnotherChatTemplateMayBeChosen) {
   const std::string out = folder() + "/shouted";
   ASSERT_EQ(run("train " + set + " --train.steps 1 --output " + out).code, 0);
   EXPECT_EQ(read_file(out + "/model/chat_template.jinja"), read_file(shouted));
-  expect_refused("data inspect " + yaml() + " --data.chat_template nope", 2, "'nope' is no file");
+  expect_refused("data inspect " + yaml() + " --data.chat_template nope", 2, "'nope' is not a file");
 }
 
 // Rows with tools take the model's template for them, and a saved folder has all templates.

@@ -64,7 +64,7 @@ KINDS = {"plain": masks.plain, "nulls": with_nulls, "calls": with_calls, "two sy
          "developer": with_developer, "names": with_names}
 REPORTS = {"thk": "reasoning of role", "cty": "tool_calls of role", "nam": "messages[].name"}
 WORD = r"(?:usr|ans|sys|tol|cty|thk|nam|fun|dsc)\d+w\d+e"
-TOOLS_TOLD = r"leaves out (?:a part of )?tools\b|nothing reads[^\n]*\btools\b|unused[^\n]*\btools\b"
+TOOLS_TOLD = r"leaves out (?:a part of )?tools\b|unused[^\n]*\btools\b"
 
 
 def silent_losses(row, body):
@@ -73,7 +73,7 @@ def silent_losses(row, body):
     for message in row["messages"]:
         for word in re.findall(WORD, json.dumps(message)):
             report = REPORTS.get(word[:3], f"content of role '{message['role']}'")
-            unread = word[:3] == "thk" and re.search(r"nothing reads[^\n]*messages\[\]\.reasoning", body)
+            unread = word[:3] == "thk" and re.search(r"unused fields: [^\n]*messages\[\]\.reasoning", body)
             if word not in text and report not in body and not unread:
                 yield f"{word[:3]} of {message['role']}"
     for word in re.findall(WORD, json.dumps(row.get("tools"))):
@@ -109,7 +109,7 @@ def try_template(source, dialogues):
             lost.append("a difference by null fields")
         if not refused and re.search(r"\bNone\b", re.sub(r"[|\[\]]", "", body)) and "writes the word None" not in body:
             lost.append("the word None")
-        counts["refused" if refused else "reported" if "leaves out" in body or "nothing reads" in body else "whole"] += 1
+        counts["refused" if refused else "reported" if "leaves out" in body or "unused fields: " in body else "whole"] += 1
         for loss in set(lost):
             silent[f"{kind}: {loss}"] += 1
     return counts, silent

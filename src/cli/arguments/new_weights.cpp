@@ -13,7 +13,7 @@ exchange::Loading loading_of(const std::string& name, const std::string& device)
   using exchange::Loading;
   if (name == "staged") return Loading::kStaged;
   if (name == "direct") return Loading::kDirect;
-  if (!name.empty()) fail("[--weights-mode] '{}' is no mode; expected staged or direct", name);
+  if (!name.empty()) fail("[--weights-mode] '{}' is not a mode; expected staged or direct", name);
   return exchange::loading_for(detect_hardware(device).hardware);
 }
 

@@ -103,7 +103,7 @@ TEST(Losses, PromptsSayWhatTheyDoNotTake) {
           .asked_of(Json::parse(R"({"messages": [{"role": "user", "content": "q", "name": "Bob", "id": 1}]})",
                                 "row"));
   EXPECT_EQ(named.lost, LossLines());
-  EXPECT_EQ(named.notes, LossLines{"nothing reads messages[].name, messages[].id"});
+  EXPECT_EQ(named.notes, LossLines{"unused fields: messages[].name, messages[].id"});
 }
 
 TEST(Losses, PromptsWithPicturesAreRefused) {

@@ -95,7 +95,7 @@ struct EncodedRow {
   int64_t full_length = 0;               // tokens before anything was cut off
   int64_t tokens_cut = 0;                // that no example holds
   bool was_too_long = false;             // an example was longer than max_length
-  std::vector<std::string> unused = {};  // fields that nothing reads (unused_fields.h)
+  std::vector<std::string> unused = {};  // unused fields (unused_fields.h)
   std::vector<std::string> lost = {};    // what the row says and its text does not (losses.h)
   std::vector<std::string> notes = {};   // what is said of such rows once, and is no loss
   int64_t empty_turns = 0;               // answers that are not trained on because they are empty
@@ -140,7 +140,7 @@ class RowEncoder {
   EncodedRow encode(const Json& row) const;
   RowFormat format_of(const Json& row) const;  // as encode takes the row
 
-  // Fields that nothing reads, as encode has them, without making tokens.
+  // Unused fields, as encode has them, without making tokens.
   std::vector<std::string> unused_of(const Json& row) const;
 
   Question question_of(const Json& row) const;

@@ -18,7 +18,7 @@ void check_texts(const Json& row) {
 // Fields of messages that the template does not look at: rows that are asked have no list of unused fields.
 void note_unread(EncodedRow& row) {
   std::erase_if(row.unused, [](const std::string& name) { return !name.starts_with("messages[]."); });
-  if (!row.unused.empty()) add_once(row.notes, "nothing reads " + list_some(row.unused, ", ", 20));
+  if (!row.unused.empty()) add_once(row.notes, "unused fields: " + list_some(row.unused, ", ", 20));
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST(Row, TextIsAllTargetsAndEndsWithEos) {
   EXPECT_EQ(target_runs(once), Runs{"one<|endoftext|>"});
 }
 
-// Tokens of a row take many times its bytes; fields that nothing reads take none.
+// Tokens of a row take many times its bytes; unused fields take none.
 TEST(Row, TextsHaveABound) {
   const std::string large(kMostTextBytes, 'a');
   const std::string refusal =

@@ -47,7 +47,7 @@ std::pair<size_t, size_t> attended(const std::vector<int32_t>& mask, size_t coun
   const auto first = std::find(mask.begin(), mask.end(), 1);
   const auto end = std::find(mask.rbegin(), mask.rend(), 1).base();
   if (mask.empty()) return {0, count};
-  if (first == mask.end()) fail("attention_mask has no 1; expected tokens that are no padding");
+  if (first == mask.end()) fail("attention_mask has no 1; expected tokens that are not padding");
   if (const auto gap = std::find(first, end, 0); gap != end)
     fail("attention_mask[{}] is 0 between tokens; expected zeros at the ends alone, where padding is",
          gap - mask.begin());

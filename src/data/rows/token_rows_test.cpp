@@ -87,7 +87,7 @@ TEST(TokenRows, ErrorsNameTheEntry) {
            {R"({"input_ids": [1, 2], "position_ids": [0]})",
             "position_ids has 1 entries, input_ids has 2; expected one for each id"},
            {R"({"input_ids": [1], "attention_mask": [0]})",
-            "attention_mask has no 1; expected tokens that are no padding"}})
+            "attention_mask has no 1; expected tokens that are not padding"}})
     EXPECT_EQ(error_of_tokens(row), expected) << row;
   EXPECT_EQ(message_of([] {
               RowEncoder(qwen(), chatml(), {}).question_of(Json::parse(R"({"input_ids": [1]})", "row"));

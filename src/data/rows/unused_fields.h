@@ -9,7 +9,7 @@
 
 namespace temper::data {
 
-// Fields of a row, and of its messages, that hold something and that nothing reads: "score",
+// Unused fields of a row, and of its messages, that have a value: "score",
 // "messages[].name". What a template reads are the names that stand in it; where these are not known, it
 // reads all.
 std::vector<std::string> unused_fields(const Json& row, RowFormat format, const RowOptions& options);

@@ -33,7 +33,7 @@ struct RowCounts {
   int64_t empty_turns = 0;                    // of kept rows, empty answers that are not trained on
   int64_t tokens_cut = 0;                     // of kept rows, lost by truncation or for want of a target
   int64_t incomplete = 0, bytes_dropped = 0;  // kept rows with bytes that the tokenizer has no token for
-  std::map<std::string, int64_t> unused;      // rows with a field that nothing reads, by its name
+  std::map<std::string, int64_t> unused;      // rows with an unused field, by its name
   std::map<std::string, int64_t> lost;        // rows whose text lacks something that they say, by what it is
 
   // Counts the row. A bad one is an Error under kStop; under kSkip the first few are logged. Unless under

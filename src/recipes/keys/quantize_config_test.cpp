@@ -99,7 +99,7 @@ TEST(QuantizeConfig, Refusals) {
             "[quantize.rules] 'a' has weights_symmetric without weights: write the format, too");
   for (const char* key : {"weights", "inputs", "outputs", "kv_cache"})
     EXPECT_NE(error(fmt::format("{{modules: a, {}: fb8}}", key))
-                  .find(fmt::format("[quantize.rules] 'a' has {}: 'fb8' is no number format (did you mean "
+                  .find(fmt::format("[quantize.rules] 'a' has {}: 'fb8' is not a number format (did you mean "
                                     "'fp8'?); formats are ",
                                     key)),
               std::string::npos)

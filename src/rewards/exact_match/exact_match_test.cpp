@@ -74,7 +74,7 @@ TEST(ExactMatch, WithinATag) {
   config.within = "<answer>";
   EXPECT_EQ(
       config_error(config),
-      "[grpo.rewards[0].within] '<answer>' is no tag; write its name without angle brackets, for example "
+      "[grpo.rewards[0].within] '<answer>' is not a tag; write its name without angle brackets, for example "
       "answer");
 }
 

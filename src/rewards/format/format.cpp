@@ -15,7 +15,7 @@ void check_format(const RewardConfig& config, const std::string& key) {
   std::set<std::string> seen;
   for (const std::string& tag : config.tags) {
     if (!is_tag_name(tag))
-      fail("[{}.tags] '{}' is no tag; write its name without angle brackets, for example think", key, tag);
+      fail("[{}.tags] '{}' is not a tag; write its name without angle brackets, for example think", key, tag);
     if (!seen.insert(tag).second) fail("[{}.tags] has '{}' twice; an answer has each tag once", key, tag);
   }
 }

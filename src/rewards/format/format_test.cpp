@@ -40,9 +40,9 @@ TEST(Format, ThePromptOpensTheFirstTag) {
 TEST(Format, Configuration) {
   EXPECT_EQ(config_error({.type = "format"}),
             "[grpo.rewards[0].tags] is missing; write for example [think, answer]");
-  EXPECT_EQ(
-      config_error({.type = "format", .tags = {"<think>"}}),
-      "[grpo.rewards[0].tags] '<think>' is no tag; write its name without angle brackets, for example think");
+  EXPECT_EQ(config_error({.type = "format", .tags = {"<think>"}}),
+            "[grpo.rewards[0].tags] '<think>' is not a tag; write its name without angle brackets, for "
+            "example think");
   EXPECT_EQ(config_error({.type = "format", .tags = {"a", "b", "a"}}),
             "[grpo.rewards[0].tags] has 'a' twice; an answer has each tag once");
 }

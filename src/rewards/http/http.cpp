@@ -13,7 +13,8 @@
 namespace temper::rewards {
 namespace {
 
-// The host of an address ("localhost", "[::1]"), in lower case; empty where it is no address of a server.
+// The host of an address ("localhost", "[::1]"), in lower case; empty where it is not the address of a
+// server.
 std::string host_of(const std::string& text) {
   if (!text.starts_with("http://") && !text.starts_with("https://")) return {};
   CURLU* url = curl().url();
@@ -39,7 +40,7 @@ bool is_this_machine(const std::string& host) {
 void check_http(const RewardConfig& config, const std::string& key) {
   if (config.url.empty()) fail("[{}.url] is missing; write for example http://localhost:8000/judge", key);
   if (host_of(config.url).empty())
-    fail("[{}.url] '{}' is no address of a server; write for example http://localhost:8000/judge", key,
+    fail("[{}.url] '{}' is not the address of a server; write for example http://localhost:8000/judge", key,
          config.url);
 }
 

@@ -235,7 +235,7 @@ TEST(HttpReward, MistakesAreNotRepeated) {
             name + " sent something that is not an answer: its id is 99, expected 7");
   EXPECT_EQ(judged_by(server, "error", 5).error, "cannot judge this");
   expect_has(judged_by(server, "", 5).error,
-             name + " sent something that is not an answer: '<html>' is no JSON object (");
+             name + " sent something that is not an answer: '<html>' is not a JSON object (");
   EXPECT_EQ(judged_by(server, "long", 5).error, name + " answered with more than 64.00 MiB");
   EXPECT_EQ(server.requests(), 6);
 }
@@ -277,7 +277,7 @@ TEST(HttpReward, Configuration) {
   for (const char* url :
        {"localhost:8000", "ftp://localhost/", "http://", "http://localhost:port/", "http://a b/"})
     EXPECT_EQ(config_error({.type = "http", .url = url}),
-              fmt::format("[grpo.rewards[0].url] '{}' is no address of a server; write for example "
+              fmt::format("[grpo.rewards[0].url] '{}' is not the address of a server; write for example "
                           "http://localhost:8000/judge",
                           url));
   EXPECT_EQ(config_error({.type = "http", .url = "https://judge.example.org/v1?model=a"}), "");

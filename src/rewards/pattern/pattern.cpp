@@ -33,7 +33,7 @@ class Expression {
     PCRE2_SIZE offset = 0;
     code_.reset(pcre2_compile(units(pattern_), pattern_.size(), options, &error, &offset, nullptr));
     if (!code_)
-      fail("[{}.pattern] '{}' is no regular expression: {}, at character {}", key, pattern_,
+      fail("[{}.pattern] '{}' is not a regular expression: {}, at character {}", key, pattern_,
            error_text(error), offset + 1);
     data_.reset(pcre2_match_data_create(1, nullptr));
     context_.reset(pcre2_match_context_create(nullptr));

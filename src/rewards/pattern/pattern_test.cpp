@@ -50,7 +50,7 @@ TEST(PatternReward, Configuration) {
   EXPECT_EQ(config_error({.type = "pattern"}),
             "[grpo.rewards[0].pattern] is missing; type pattern needs a regular expression");
   EXPECT_EQ(config_error({.type = "pattern", .pattern = "a(b"}),
-            "[grpo.rewards[0].pattern] 'a(b' is no regular expression: missing closing parenthesis, at "
+            "[grpo.rewards[0].pattern] 'a(b' is not a regular expression: missing closing parenthesis, at "
             "character 4");
 }
 

@@ -14,7 +14,7 @@ void check_program(const RewardConfig& config, const std::string& key) {
   if (config.command.empty() || config.command.front().empty())
     fail("[{}.command] is missing; write for example python3 reward.py", key);
   if (config.command.size() > 1 && find_program(config.command.front()).empty())
-    fail("[{}.command] '{}' is no program that can be run: no such file{}", key, config.command.front(),
+    fail("[{}.command] '{}' is not a program that can be run: no such file{}", key, config.command.front(),
          config.command.front().find('/') == std::string::npos ? " in PATH"
                                                                : ", or without the right to run it");
 }

@@ -156,7 +156,7 @@ TEST_F(ProgramReward, ADeathIsOfOneAnswer) {
   expect_has(
       error_of_text("rubbish"),
       name() +
-          " wrote to its standard output a line that is not an answer: 'debug: here' is no JSON object (");
+          " wrote to its standard output a line that is not an answer: 'debug: here' is not a JSON object (");
   EXPECT_EQ(error_of_text("nan"), "the reward is not a finite number");
 }
 
@@ -284,10 +284,11 @@ TEST_F(ProgramReward, Configuration) {
             "[grpo.rewards[0].command] is missing; write for example python3 reward.py");
   EXPECT_EQ(
       config_error({.type = "program", .command = {"no_such_program", "a"}}),
-      "[grpo.rewards[0].command] 'no_such_program' is no program that can be run: no such file in PATH");
-  EXPECT_EQ(config_error({.type = "program", .command = {"./no_such_program", "a"}}),
-            "[grpo.rewards[0].command] './no_such_program' is no program that can be run: no such file, or "
-            "without the right to run it");
+      "[grpo.rewards[0].command] 'no_such_program' is not a program that can be run: no such file in PATH");
+  EXPECT_EQ(
+      config_error({.type = "program", .command = {"./no_such_program", "a"}}),
+      "[grpo.rewards[0].command] './no_such_program' is not a program that can be run: no such file, or "
+      "without the right to run it");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace temper::training {
 namespace {
 
 struct PaddedPass {
-  Tensor hidden;  // of the tokens that are no padding
+  Tensor hidden;  // of the tokens that are not padding
   std::vector<Tensor> grads;
 };
 

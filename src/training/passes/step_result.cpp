@@ -205,7 +205,7 @@ void sum_over(collectives::Group& ranks, StepResult& result) {
 
 namespace {
 
-// " on rank 1": whose own loss is no number, while others' are; "" where that says nothing.
+// " on rank 1": whose own loss is NaN or infinite, while others' are; "" where that says nothing.
 std::string ranks_without_a_loss(collectives::Group& ranks, double own) {
   if (ranks.is_alone()) return {};
   std::vector<std::string> found;

@@ -265,7 +265,7 @@ TEST(AdapterAgreement, LayersAreThoseThatWeightsAreIn) {
   };
   EXPECT_EQ(said({1}, R"(model\.first\.up_proj)"), "");
   expect_has(said({1, 2}, ".*up_proj"),
-             "does not name model.layers.1.up_proj, layers.2.up_proj, of which the adapter's file has");
+             "does not name model.layers.1.up_proj, layers.2.up_proj, but the adapter's file has");
   expect_has(
       said({1, 3}, R"(model\.first\.up_proj)"),
       "1 of 2 modules that target_modules names have no tensors in the adapter's file and stay as they "

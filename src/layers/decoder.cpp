@@ -144,7 +144,7 @@ bool Decoder::decodes_on_device() const {
 // Ranks that divide every layer do the same passes, whose collectives are captured with them. Those that keep
 // step make passes of their own, and count on the host what they exchange.
 bool Decoder::batches_on_device() const {
-  return ranks_.in_step_forward() == nullptr && ops_.at<ops::Sample>("head").forward != nullptr &&
+  return ranks_.forward_lockstep_group() == nullptr && ops_.at<ops::Sample>("head").forward != nullptr &&
          layers_.batches_on_device();
 }
 

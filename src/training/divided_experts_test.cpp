@@ -13,7 +13,7 @@
 namespace temper::training {
 namespace {
 
-struct Trained {
+struct Learned {
   double loss = 0, norm = 0;
   std::vector<float> gate, below;  // gradients of the router, and of what comes before it
 };
@@ -23,7 +23,7 @@ std::vector<float> numbers_of(const Tensor& tensor) {
 }
 
 // Each of `ranks` has some of eight experts, and a row of its own.
-Trained learn(collectives::Group& ranks, collectives::Group* expert, Checkpointing checkpointing) {
+Learned learn(collectives::Group& ranks, collectives::Group* expert, Checkpointing checkpointing) {
   Json config = tiny_config("qwen3_moe");
   config.set("num_experts", 8);
   models::BuildOptions build;
@@ -63,13 +63,13 @@ void expect_close(const std::vector<float>& found, const std::vector<float>& exp
 
 TEST(DividedExperts, MayHaveNoTokenOnSomeRanks) {
   for (const Checkpointing checkpointing : {Checkpointing::kNone, Checkpointing::kFull}) {
-    Trained one;
+    Learned one;
     collectives::launch("local", {},
                         [&](collectives::Group& alone) { one = learn(alone, nullptr, checkpointing); });
     for (const int ranks : {2, 4, 8}) {
       std::mutex mutex;
       collectives::launch("threads", {.ranks = ranks, .deadline = 120}, [&](collectives::Group& group) {
-        const Trained found = learn(group, &group, checkpointing);
+        const Learned found = learn(group, &group, checkpointing);
         const std::lock_guard lock(mutex);
         EXPECT_NEAR(found.loss, one.loss, 1e-6 * one.loss);
         expect_close(found.gate, one.gate, "router");

@@ -98,7 +98,7 @@ void Learner::make_trainer() {
 
 void Learner::start() {
   const Recipe& recipe = inputs_.recipe();
-  std::optional<RolloutWish> rollouts;
+  std::optional<RolloutSettings> rollouts;
   if (recipe.rollouts != nullptr) rollouts = recipe.rollouts(inputs_.config);
   ending_ = taught_ending(inputs_.data.train, inputs_.setup.text, rollouts ? &*rollouts : nullptr);
   if (const auto wish = recipe.critic(inputs_.config)) schedule_.hold(wish->warmup_updates);

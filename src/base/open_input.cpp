@@ -53,7 +53,7 @@ int open_for_reading(const std::string& path) {
 
 constexpr std::string_view kFileAdvice = "a file can be read more than once: write what it gives to a file";
 
-// Pipes without a name have a writer, or had one; those in a folder may wait for one for ever.
+// Pipes without a name have a writer, or had one; those in a folder may wait for one forever.
 bool is_named_pipe(const std::string& path) {
   struct statfs system {};
   return ::statfs(path.c_str(), &system) != 0 || system.f_type != PIPEFS_MAGIC;

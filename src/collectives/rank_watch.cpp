@@ -230,7 +230,7 @@ std::string RankWatch::trouble() {
   if (ready_ < ranks_ && at_.lost == 0 && at_.ended == 0 && now > at_.news + deadlines_.start)
     return fmt::format("{} ranks did not find each other within {:.0f} s: {}", ranks_, deadlines_.start,
                        missing());
-  // mpirun may wait for ever where ranks end that look for each other.
+  // mpirun may wait forever where ranks end that look for each other.
   if (stops_ && ready_ < ranks_ && now > at_.asked + deadlines_.early)
     return fmt::format("{} did not end within {:.0f} s of the request to stop",
                        lines_.empty() ? "mpirun" : describe(*lines_.front()), deadlines_.early);

@@ -21,7 +21,7 @@ struct RankDeadlines {
 };
 
 // What the launcher knows of the ranks that it has started: each holds a connection (launcher_line.h) as long
-// as it lives. The launcher of MPI says nothing of ranks that are stopped, and may wait for ever where one is
+// as it lives. The launcher of MPI says nothing of ranks that are stopped, and may wait forever where one is
 // killed while ranks look for each other.
 class RankWatch {
  public:

@@ -1,5 +1,5 @@
 // The one file that includes yaml-cpp: its event interface, because its document drops duplicate keys' places
-// and follows cyclic aliases for ever.
+// and follows cyclic aliases forever.
 #include "config/yaml.h"
 
 #include <yaml-cpp/depthguard.h>

@@ -77,7 +77,7 @@ constexpr uint64_t checksum_part(uint64_t index, uint64_t word) {
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
 }
-// Of bytes on the CPU: the sum, modulo 2^64, of checksum_part of its words of 8 bytes, the last filled up
+// Of bytes on the CPU: the sum, modulo 2^64, of checksum_part of its words of 8 bytes, the last padded
 // with zeros, and of the number of bytes behind them. For integrity, not for security.
 uint64_t checksum_of(const void* memory, int64_t bytes);
 

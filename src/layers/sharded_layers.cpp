@@ -33,8 +33,8 @@ void ShardedLayers::overlap(size_t layer, const F& f) {
 
 void ShardedLayers::settle() {
   for (const Shares& shares : layers_.front()) shares.group->end_overlap();
-  for (const Late& late : late_) add_in_place(parameters_.own_gradient(late.parameter), late.sum);
-  late_.clear();
+  for (const DeferredSum& late : deferred_) add_in_place(parameters_.own_gradient(late.parameter), late.sum);
+  deferred_.clear();
   in_use_.clear();
 }
 
@@ -69,7 +69,7 @@ void ShardedLayers::scatter(size_t layer) {
     if (first)
       parameters_.set_own_gradient(parameter);
     else
-      late_.push_back({parameter, sum});
+      deferred_.push_back({parameter, sum});
   });
 }
 

@@ -41,11 +41,11 @@ class ShardedLayers {
   std::vector<std::vector<Shares>> layers_;
   std::vector<bool> there_;     // or on its way
   std::vector<Tensor> in_use_;  // by what is under way
-  struct Late {
+  struct DeferredSum {
     size_t parameter;
     Tensor sum;
   };
-  std::vector<Late> late_;  // sums that are added to those that are there
+  std::vector<DeferredSum> deferred_;  // sums that are added to those that are there
 };
 
 // The value of a parameter as passes read it, [own shape of the unsharded placement]. Of one that comes and

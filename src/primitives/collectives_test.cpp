@@ -42,7 +42,7 @@ std::vector<Passed> pass(int ranks, const std::function<Tensor(int rank)>& x,
   return all;
 }
 
-// Five rows on two ranks: the second has two, and one that fills up.
+// Five rows on two ranks: the second has two, and one of padding.
 TEST(BetweenRanks, RowsAreGatheredAndTheirGradientsSummed) {
   const auto found = pass(
       2,

@@ -43,7 +43,7 @@ struct AdapterTrainer::Step {
 // Consecutive rows of a micro-batch that belong to one share.
 struct AdapterTrainer::Part {
   size_t share = 0;
-  layers::AdapterRows rows;  // with what fills up
+  layers::AdapterRows rows;  // with padding
   int64_t tokens = 0;        // without
   Tensor targets;
   std::vector<DocumentSpan> documents;

@@ -135,7 +135,7 @@ TEST(AdapterTrainer, FastKernelsAgreeToRounding) {
   }
 }
 
-// There rows are filled up, each adapter's by themselves.
+// There rows are padded, those of each adapter separately.
 TEST(AdapterTrainer, AGpuLearnsWhatTheCpuLearns) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   const std::vector<LoraConfig> configs{everything(), some(), everything()};

@@ -103,7 +103,7 @@ TEST_F(Signals, ARunOutlivesItsReader) {
   }
 }
 
-// MPI's own launcher may wait for ever for a rank that is killed while ranks look for each other.
+// MPI's own launcher may wait forever for a rank that is killed while ranks look for each other.
 TEST_F(Signals, ARankThatIsKilledEndsAllAndWhatIsSavedIsTold) {
   ASSERT_EQ(script("killed", "$TEMPER $RUN --ranks 2 --train.steps 5").code, 0);
   for (const char* const file : {"vader_segment", "metrics.jsonl"}) {

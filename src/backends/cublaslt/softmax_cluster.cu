@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kClusterThreads, 2)
   T* const held = reinterpret_cast<T*>(memory);
   if (threadIdx.x == 0) send_chunks(arrived, held, logits + begin, count, chunk);
   const int target = a.targets[row];
-  const bool counts = target >= 0;  // or it fills up the rows of a product
+  const bool counts = target >= 0;  // or it is a row of padding
   const float scale = counts ? a.scale_of(row) : 0.f;
   const float chosen = counts ? widen(logits[target]) : 0.f;  // before anyone overwrites it
   auto begun = cluster.barrier_arrive();       // a block may write into another one that has begun

@@ -143,7 +143,7 @@ __device__ void for_each_pack(const T* from, int64_t begin, int64_t end, Body bo
   for (; i < end; i += kStep) body(load_pack<T, N>(from + i), i);
 }
 
-// The gradient of a row without a target, which fills up the rows of a product: `count` logits, by one block.
+// The gradient of a row without a target, which is padding: `count` logits, by one block.
 template <class T, int N>
 __device__ void store_zeros(T* logits, int64_t count) {
   for (int64_t i = int64_t{threadIdx.x} * N; i < count; i += int64_t{blockDim.x} * N)

@@ -22,7 +22,7 @@ constexpr float kNothing = -1e30f;  // below every score, and finite
 struct Document {
   int query, queries, key, keys, shift;
 };
-// A tile of a document's queries, or of its keys: rows from `first` on; none where it only fills up the list.
+// A tile of a document's queries, or of its keys: rows from `first` on; none in the list's padding.
 struct Tile {
   Document document;
   int first, rows;

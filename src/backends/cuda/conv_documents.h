@@ -10,7 +10,7 @@ struct ConvDocument {
   int next;       // another one that continues the same, or -1; of one that is continued: the first that does
 };
 struct ConvRun {
-  int document, first, tokens;  // first: within the document. No tokens where it only fills up the list
+  int document, first, tokens;  // first: within the document. No tokens in the list's padding
 };
 
 struct ConvLists {

@@ -17,7 +17,7 @@ inline constexpr int kChunk = 64, kMostDim = 128;
 inline constexpr int kWidePitch = kMostDim + 8, kSquarePitch = kChunk + 8;
 
 struct DeltaChunk {
-  int first, tokens;  // none where it only fills up the list
+  int first, tokens;  // none in the list's padding
 };
 struct DeltaDocument {
   int first, tokens, first_chunk;

@@ -69,7 +69,7 @@ Pieces look_at(const Packing& packing) {
   return pieces;
 }
 
-// One number of each document and `count` in all; documents that fill up the batch are empty and stand at the
+// One number of each document and `count` in all; documents that pad the batch are empty and at the
 // end.
 enum class List { kStartsQ, kStartsK, kQueries, kKeys };
 void write_list(const Packing& packing, size_t index, List list, int64_t factor, std::vector<int64_t>& to) {

@@ -241,7 +241,7 @@ TEST(HopperItems, ComeToTheirEndHoweverFewRunAtOnce) {
       EXPECT_TRUE(ends(scheduled(q, longer, dim, false, at_once), tile_of(dim), 0, slots)) << at_once;
       EXPECT_TRUE(ends(scheduled(q, q, dim, true, at_once), tile_of(dim), 300, slots)) << at_once;
     }
-  // With fewer, pairs wait for ever: no other work may hold on to a part of the device.
+  // With fewer, pairs wait forever: no other work may hold on to a part of the device.
   EXPECT_FALSE(ends(scheduled(q, q, 128, false, 10), tile_of(128), 0, 9));
 }
 

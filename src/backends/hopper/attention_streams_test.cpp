@@ -30,7 +30,7 @@ std::vector<uint8_t> bytes_of(const Tensor& tensor) {
 }
 
 // Each backward pass needs more than half of the GPU at once for blocks that wait for each other: two that
-// shared it could wait for ever.
+// shared it could wait forever.
 TEST(HopperStreams, TwoBackwardPassesComeToTheirEnd) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   if (!is_built("backends", "cudnn")) GTEST_SKIP() << "forward is cuDNN's, which this build does not have";

@@ -50,7 +50,7 @@ void launch_mpi(const LaunchOptions& options, const Body& body) {
   try {
     body(*world);
     world->barrier("end of the run");
-    notify_launcher_end();  // MPI's own end may wait for ever where a call of its own failed
+    notify_launcher_end();  // MPI's own end may wait forever where a call of its own failed
   } catch (const StoppedByAnother&) {
     end_silently();  // a launcher may end this rank before the other one
     network.stop_silently();

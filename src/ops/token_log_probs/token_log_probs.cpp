@@ -24,7 +24,7 @@ TokenLogProbs::Vars compose(Tape& tape, const Var& logits, const TokenLogProbs& 
   found.log_probs = p::reshape(tape, p::sub(tape, p::take_last(tape, shifted, op.ids), log_sums), shape);
   if (op.entropies_wanted == Entropies::kNone) return found;
   Tape quiet(false);
-  Tape& other = op.entropies_wanted == Entropies::kLearnt ? tape : quiet;
+  Tape& other = op.entropies_wanted == Entropies::kTrained ? tape : quiet;
   const Var weighted = p::sum_last(other, p::mul(other, powers, shifted));
   found.entropies = p::reshape(other, p::sub(other, log_sums, p::div(other, weighted, sums)), shape);
   return found;
@@ -59,7 +59,7 @@ TokenLogProbs::Vars token_log_probs(Tape& tape, Bound<TokenLogProbs> bound, cons
                                                                const Tensor& of_entropies) {
     slot->add(kernel.backward(op, out, or_nothing(log_probs), or_nothing(of_entropies)));
   };
-  if (entropies != Entropies::kLearnt)
+  if (entropies != Entropies::kTrained)
     return {tape.record(out.log_probs, {&logits}, [backward](const Tensor& dy) { backward(dy, {}); }),
             out.entropies.defined() ? tape.constant(out.entropies) : Var{}};
   auto vars = tape.record({out.log_probs, out.entropies}, {&logits},

@@ -19,7 +19,7 @@ struct TokenLogProbs {
   Tensor logits;  // [tokens, vocab], compact
   Tensor ids;     // [tokens] int32 in the vocabulary, on the device of the logits
   double temperature = 1;
-  enum class Entropies : uint8_t { kNone, kValues, kLearnt };  // kLearnt: gradients flow through them
+  enum class Entropies : uint8_t { kNone, kValues, kTrained };  // kTrained: gradients flow through them
   Entropies entropies_wanted = Entropies::kNone;
 
   struct Output {

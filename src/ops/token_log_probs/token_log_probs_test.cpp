@@ -56,19 +56,19 @@ void check(int64_t rows, int64_t vocab, double temperature, Entropies wanted, do
 }
 
 TEST(TokenLogProbs, EveryKernelAgrees) {
-  for (const Entropies wanted : {Entropies::kNone, Entropies::kValues, Entropies::kLearnt})
+  for (const Entropies wanted : {Entropies::kNone, Entropies::kValues, Entropies::kTrained})
     for (const int64_t vocab : {1, 2, 9, 64, 1000, 4099})
       for (const int64_t rows : {1, 3, 20}) check(rows, vocab, 1, wanted);
 }
 
 TEST(TokenLogProbs, Temperatures) {
   for (const double temperature : {0.3, 0.6, 1.7})
-    for (const Entropies wanted : {Entropies::kNone, Entropies::kLearnt}) check(5, 300, temperature, wanted);
+    for (const Entropies wanted : {Entropies::kNone, Entropies::kTrained}) check(5, 300, temperature, wanted);
 }
 
 // The largest logit counts alone: its log-probability is 0 and nothing overflows.
 TEST(TokenLogProbs, LargeLogits) {
-  for (const double scale : {1e-3, 30.0, 1000.0}) check(6, 200, 1, Entropies::kLearnt, scale);
+  for (const double scale : {1e-3, 30.0, 1000.0}) check(6, 200, 1, Entropies::kTrained, scale);
 }
 
 TEST(TokenLogProbs, ChecksAtTheFrontDoor) {

@@ -134,7 +134,7 @@ class Declarations {
     const std::optional<int32_t> in_model = model_.id_of(token.content);
     token.id = in_model.value_or(next_id_);
     if (in_model || token.id < room) return add(std::move(token), file);
-    if (room > 0 && ++without_id_ <= kTold)
+    if (room > 0 && ++without_id_ <= kMostReported)
       log_warning(
           fmt::format("[{}] {} is '{}', to which no file gives an id, and the model's vocab_size, {}, has no "
                       "room for it: "
@@ -143,9 +143,9 @@ class Declarations {
   }
 
   std::vector<AddedToken> finish() {
-    if (without_id_ > kTold)
+    if (without_id_ > kMostReported)
       log_warning(fmt::format("[{}] for {} more tokens without an id there is no room, either", folder_,
-                              without_id_ - kTold));
+                              without_id_ - kMostReported));
     for (const auto& [file, tokens] : beyond_)
       log_warning(
           fmt::format("[{}] the model's vocab_size, {}, has no room for the ids of tokens: {}; texts with "
@@ -193,7 +193,7 @@ class Declarations {
   }
 
   std::string folder_;
-  static constexpr size_t kTold = 10;
+  static constexpr size_t kMostReported = 10;
 
   ModelTokens model_;
   int64_t vocab_size_;  // 0: not known

@@ -82,7 +82,7 @@ class PolicyGradient::Step : public StepLoss {
     using Entropies = ops::TokenLogProbs::Entropies;
     const ops::TokenLogProbs::Vars found =
         ops::token_log_probs(tape, model_.ops().at<ops::TokenLogProbs>("head"), logits, ids,
-                             options_.temperature, learns_entropy ? Entropies::kLearnt : Entropies::kValues);
+                             options_.temperature, learns_entropy ? Entropies::kTrained : Entropies::kValues);
     const Tensor now = found.log_probs.value.on({}), entropies = found.entropies.value.on({});
     const std::vector<float> slopes = judge(now.values<float>(), lengths, result);
     for (const float entropy : entropies.values<float>()) result.entropy += entropy;

@@ -27,8 +27,8 @@ struct Parts {
   }
 };
 
-// Ids, targets and parts with what fills up.
-void fill_tokens(std::vector<int32_t>& ids, std::vector<int32_t>& targets, Parts& parts) {
+// Ids, targets and parts with padding.
+void pad_tokens(std::vector<int32_t>& ids, std::vector<int32_t>& targets, Parts& parts) {
   const auto whole = static_cast<size_t>(padded_tokens(static_cast<int64_t>(ids.size())));
   // No longer than the documents of the data: positions end somewhere.
   const int32_t longest = *std::max_element(parts.lengths.begin(), parts.lengths.end());
@@ -57,12 +57,12 @@ int64_t DocumentSpan::shared() const {
 namespace {
 
 // One token of no row; routers do not count it.
-MicroBatch dummy_batch(bool fill_up) {
+MicroBatch dummy_batch(bool pad) {
   std::vector<int32_t> ids{0}, targets{data::kIgnore};
   Parts parts;
   parts.push(1, -1);
-  if (fill_up) fill_tokens(ids, targets, parts);
-  while (fill_up && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
+  if (pad) pad_tokens(ids, targets, parts);
+  while (pad && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
   MicroBatch batch;
   batch.input = layers::make_input(ids, parts.lengths, {});
   batch.input.counted = Tensor::from(std::vector<int32_t>{0});
@@ -72,9 +72,9 @@ MicroBatch dummy_batch(bool fill_up) {
 
 }  // namespace
 
-MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up,
+MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool pad,
                   std::span<const size_t> owners) {
-  if (begin == end) return dummy_batch(fill_up);
+  if (begin == end) return dummy_batch(pad);
   std::vector<int32_t> ids, targets, counted;
   MicroBatch batch;
   Parts parts;
@@ -95,16 +95,16 @@ MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t
     batch.tokens += row.size();
     tokens += row.size();
     batch.experts.insert(batch.experts.end(), row.experts.begin(), row.experts.end());
-    if (!fill_up || !ends_here(i)) continue;
+    if (!pad || !ends_here(i)) continue;
     counted.push_back(static_cast<int32_t>(tokens));
     tokens = 0;
-    fill_tokens(ids, targets, parts);
+    pad_tokens(ids, targets, parts);
     batch.experts.resize(ids.size() * row.experts.size() / row.ids.size(), -1);
   }
-  while (fill_up && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
+  while (pad && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
   if (!parts.any_continues()) parts.continued.clear();
   batch.input = layers::make_input(ids, parts.lengths, std::move(parts.continued));
-  if (fill_up) batch.input.counted = Tensor::from(counted);
+  if (pad) batch.input.counted = Tensor::from(counted);
   batch.targets = Tensor::from(targets);
   return batch;
 }

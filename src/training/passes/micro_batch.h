@@ -23,8 +23,8 @@ struct MicroBatch {
   layers::DecoderInput input;
   Tensor targets;  // [tokens] int32
   std::vector<DocumentSpan> documents;
-  int64_t tokens = 0;                 // without what fills up
-  std::vector<int32_t> experts = {};  // PackedRow::experts of all tokens, with what fills up
+  int64_t tokens = 0;                 // without padding
+  std::vector<int32_t> experts = {};  // PackedRow::experts of all tokens, with padding
 };
 
 // What routers of a pass over this batch record, and the experts that they use where the rows have them
@@ -46,7 +46,7 @@ inline bool needs_padding(const layers::Decoder& model) { return is_apart(model.
 
 // Rows [begin, end); if there is none, one dummy token. Where each of the rows has an owner, all of an
 // owner's neighbouring rows are padded.
-MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up = false,
+MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool pad = false,
                   std::span<const size_t> owners = {});
 
 bool same_shape(const MicroBatch& a, const MicroBatch& b);
@@ -56,8 +56,8 @@ void assign(MicroBatch& to, const MicroBatch& from);
 // Consecutive rows whose tokens fit the budget (0: no limit); every group has at least one row.
 std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows,
                                                          int64_t max_tokens);
-// The same for a model of ranks that compute every pass in step (ModelRanks::in_step): one with fewer groups
-// gets empty ones at the end. All of them call it.
+// The same for a model of ranks that compute every pass in step (ModelRanks::lockstep_group): one with fewer
+// groups gets empty ones at the end. All of them call it.
 std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& model,
                                                          const std::vector<data::PackedRow>& rows,
                                                          int64_t max_tokens);

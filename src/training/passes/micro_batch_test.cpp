@@ -27,7 +27,7 @@ TEST(MicroBatch, IsFilledUpForADevice) {
   const MicroBatch exact = gather(rows, 0, 2, false), full = gather(rows, 0, 2, true);
   EXPECT_EQ(exact.input.ids.numel(), 150);
   EXPECT_EQ(full.input.ids.numel(), 256);
-  EXPECT_EQ(full.input.cu_seqlens.numel(), 9);  // three documents, 60 + 46 tokens that fill up, empty ones
+  EXPECT_EQ(full.input.cu_seqlens.numel(), 9);  // three documents, 60 + 46 tokens of padding, empty ones
   EXPECT_EQ(full.tokens, 150);
   EXPECT_EQ(full.documents.size(), exact.documents.size());
   EXPECT_EQ(full.documents.size(), 3u);
@@ -56,7 +56,7 @@ TEST(MicroBatch, EachOwnersRowsAreFilledUp) {
       std::equal(rows_of_second.targets.begin(), rows_of_second.targets.end(), targets.begin() + 128));
   EXPECT_EQ(std::count(targets.begin() + 100, targets.begin() + 128, data::kIgnore), 28);
   EXPECT_EQ(std::count(targets.begin() + 258, targets.begin() + 384, data::kIgnore), 126);
-  // Documents: 60, 40, 28 that fill up, 130, 126 that fill up, 128, and empty ones.
+  // Documents: 60, 40, 28 of padding, 130, 126 of padding, 128, and empty ones.
   const auto starts = batch.input.cu_seqlens.values<int32_t>();
   EXPECT_EQ(std::vector<int32_t>(starts.begin(), starts.end()),
             (std::vector<int32_t>{0, 60, 100, 128, 258, 384, 512, 512, 512}));
@@ -83,7 +83,7 @@ TEST(MicroBatch, TakesTheContentsOfAnotherOfItsShape) {
     for (int64_t i = 0; i < a->numel(); ++i) EXPECT_EQ(a->data<int32_t>()[i], b->data<int32_t>()[i]);
 }
 
-// What fills up has no loss and no gradient.
+// Padding has no loss and no gradient.
 TEST(MicroBatch, FillingChangesNoNumbers) {
   const std::vector<data::PackedRow> rows{row_of({30, 17}, 3)};
   const auto model = tiny_model();
@@ -91,16 +91,16 @@ TEST(MicroBatch, FillingChangesNoNumbers) {
   parameters.enable_gradients(DType::kF32);
   double losses[2];
   std::vector<std::vector<float>> gradients(2);
-  for (const bool fill_up : {false, true}) {
-    const MicroBatch batch = gather(rows, 0, 1, fill_up);
+  for (const bool pad : {false, true}) {
+    const MicroBatch batch = gather(rows, 0, 1, pad);
     parameters.reset_gradients();
     Tape tape;
     const auto loss =
         model->decoder.loss(tape, model->decoder.forward(tape, batch.input), batch.targets, {1.f / 20, 0});
-    losses[fill_up] = loss.loss.value.item();
+    losses[pad] = loss.loss.value.item();
     tape.backward(loss.loss);
     for (size_t i = 0; i < parameters.size(); ++i)
-      for (const float g : parameters[i].grad->grad().values<float>()) gradients[fill_up].push_back(g);
+      for (const float g : parameters[i].grad->grad().values<float>()) gradients[pad].push_back(g);
   }
   EXPECT_NEAR(losses[1], losses[0], 1e-6);
   ASSERT_EQ(gradients[1].size(), gradients[0].size());
@@ -117,9 +117,9 @@ TEST(MicroBatch, RoutersDoNotCountWhatFillsUp) {
     parameters.enable_gradients(DType::kF32);
     double losses[2];
     std::vector<std::vector<double>> seen(2);
-    for (const bool fill_up : {false, true})
+    for (const bool pad : {false, true})
       for (const bool checkpoint : {false, true}) {
-        const MicroBatch batch = gather(rows, 0, 1, fill_up);
+        const MicroBatch batch = gather(rows, 0, 1, pad);
         parameters.reset_gradients();
         Tape tape;
         layers::Decoder::Options options;
@@ -131,10 +131,10 @@ TEST(MicroBatch, RoutersDoNotCountWhatFillsUp) {
         tape.backward(loss);
         for (const layers::RouterTrace::Router& router : options.routers->routers)
           for (const int32_t count : router.parts[0].counts.on({}).values<int32_t>())
-            seen[fill_up].push_back(count);
+            seen[pad].push_back(count);
         for (size_t i = 0; i < parameters.size(); ++i)
           if (parameters[i].grad->grad().defined())
-            for (const float g : parameters[i].grad->grad().values<float>()) seen[fill_up].push_back(g);
+            for (const float g : parameters[i].grad->grad().values<float>()) seen[pad].push_back(g);
       }
     EXPECT_NEAR(losses[1], losses[0], 1e-5);
     ASSERT_EQ(seen[1].size(), seen[0].size());

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kOtherHead = TEMPER_SOURCE_DIR "/tests/goldens/tied_with_other_head";
 
-class Told : public Cli {
+class Reports : public Cli {
  protected:
   static std::vector<Json> answers_in(const std::string& file) {
     std::vector<Json> lines;
@@ -55,7 +55,7 @@ class Told : public Cli {
 };
 
 // ids of an answer have one text, whatever the stop strings; and a special token's name stops at its id.
-TEST_F(Told, EqualIdsAreEqualTextsWithAnyStopString) {
+TEST_F(Reports, EqualIdsAreEqualTextsWithAnyStopString) {
   std::string rows;
   for (const char* prompt : {"Zq", "hello", "1+2", "xyz!", "the blue", "~}"})
     rows += std::string(R"({"prompt": ")") + prompt + "\"}\n";
@@ -96,7 +96,7 @@ TEST_F(Told, EqualIdsAreEqualTextsWithAnyStopString) {
   EXPECT_GT(stopped, 0);
 }
 
-TEST_F(Told, StopStringsEndStreamedAnswersToo) {
+TEST_F(Reports, StopStringsEndStreamedAnswersToo) {
   const std::string model = folder() + "/model", ask = " -n 40 -t 1 --seed 5 ";
   const std::string whole = run("generate " + model + " -p hello -q" + ask).out;
   const auto letter = std::find_if(whole.begin() + 4, whole.end(),
@@ -109,7 +109,7 @@ TEST_F(Told, StopStringsEndStreamedAnswersToo) {
 }
 
 // transformers and numpy give 5.82120 for the tied head, and 5.97293 for the file's.
-TEST_F(Told, AHeadBesideATiedEmbeddingIsUsedAndSaved) {
+TEST_F(Reports, AHeadBesideATiedEmbeddingIsUsedAndSaved) {
   const std::string rows = std::string(kOtherHead) + "/seq.jsonl";
   const auto loss_of = [&](const std::string& model, const std::string& more = "") {
     return run("eval --model.path " + model + " --data.eval " + rows + " --data.max_length 256" + more);
@@ -134,7 +134,7 @@ TEST_F(Told, AHeadBesideATiedEmbeddingIsUsedAndSaved) {
 
 // An answer that ends with another token than the model stops at: reported, trained on, and a stop token from
 // then on.
-TEST_F(Told, AnEndThatGenerationDoesNotKnowIsToldAndSaved) {
+TEST_F(Reports, AnEndThatGenerationDoesNotKnowIsToldAndSaved) {
   const std::string base = model_that_stops_at("base", 273);
   write_file(
       folder() + "/one.jsonl",
@@ -181,7 +181,7 @@ TEST_F(Told, AnEndThatGenerationDoesNotKnowIsToldAndSaved) {
 }
 
 // Rewards are of texts: equal ids have equal ones. And rollouts should end where the template ends answers.
-TEST_F(Told, StopStringsChangeNoRewardOfEqualIds) {
+TEST_F(Reports, StopStringsChangeNoRewardOfEqualIds) {
   std::string rows;
   for (int i = 0; i < 8; ++i)
     rows += fmt::format(R"({{"prompt": "{}+"}})"
@@ -222,7 +222,7 @@ TEST_F(Told, StopStringsChangeNoRewardOfEqualIds) {
             std::string::npos);
 }
 
-TEST_F(Told, AnswersThatNothingEndsAreTold) {
+TEST_F(Reports, AnswersThatNothingEndsAreTold) {
   const std::string endless = model_that_stops_at("endless", {});
   write_file(folder() + "/completion.jsonl", R"({"prompt": "1+1=", "completion": "2"})"
                                              "\n");
@@ -237,7 +237,7 @@ TEST_F(Told, AnswersThatNothingEndsAreTold) {
       << outcome.err;
 }
 
-TEST_F(Told, AdaptersAreEvaluated) {
+TEST_F(Reports, AdaptersAreEvaluated) {
   const std::string list =
       "  - {name: q, rank: 4, lr: 2e-2}\n  - {name: d, rank: 2, target_modules: [down_proj]}\n";
   const std::string config = folder() + "/two.yaml", out = folder() + "/two", model = folder() + "/model";
@@ -273,7 +273,7 @@ TEST_F(Told, AdaptersAreEvaluated) {
 }
 
 // Of a run there are two models, and none of them is meant more than the other.
-TEST_F(Told, ARunsModelIsChosenForItsEvaluation) {
+TEST_F(Reports, ARunsModelIsChosenForItsEvaluation) {
   const std::string out = folder() + "/chosen", base = folder() + "/model";
   const std::string data = " --data.eval [" + folder() + "/eval.jsonl]";
   ASSERT_EQ(run("train " + yaml() + data + " --output " + out + " --train.steps 2").code, 0);
@@ -294,7 +294,7 @@ TEST_F(Told, ARunsModelIsChosenForItsEvaluation) {
   expect_refused("eval " + out, 2, "is the folder of a run that has no model yet");
 }
 
-TEST_F(Told, FilesOfAModelThatEndNowhereAreTold) {
+TEST_F(Reports, FilesOfAModelThatEndNowhereAreTold) {
   const std::string model = folder() + "/with_more", out = folder() + "/of_more";
   std::filesystem::copy(folder() + "/model", model);
   for (const char* name : {"pytorch_model.bin", "README.md", "LICENSE"}) write_file(model + "/" + name, "x");
@@ -314,7 +314,7 @@ TEST_F(Told, FilesOfAModelThatEndNowhereAreTold) {
   EXPECT_EQ(run("generate " + out + "/model -p 1 -n 1").err.find("not read"), std::string::npos);
 }
 
-TEST_F(Told, ALearningRateThatJumpsOnResumingIsTold) {
+TEST_F(Reports, ALearningRateThatJumpsOnResumingIsTold) {
   const auto train = [&](const std::string& out, const std::string& more) {
     const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/" + out + " " + more);
     EXPECT_EQ(outcome.code, 0) << outcome.err;

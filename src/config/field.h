@@ -54,10 +54,12 @@ struct Field {
   bool is_path = false;
   bool is_rare = false;
   bool may_change = false;  // a run that is resumed may have another value of it
-  // What versions before the key had: what runs did, and another name.
+  // What versions before the key had: what runs did, and other names; of a group, that its keys stood in the
+  // group around it.
   struct Before {
     std::optional<Json> value = {};
-    std::string name = {};
+    std::vector<std::string> names = {};
+    bool is_flat = false;
   };
   Before before = {};
   std::optional<double> minimum, maximum;
@@ -76,7 +78,10 @@ struct Field {
   Field& rare();                          // a group that help lists last
   Field& changeable();                    // another value, or another one below it, does not make another run
   Field& older_runs_had(Json value);      // where that is not the default
-  Field& formerly(std::string old_name);  // saved configurations may have this name (load_saved)
+  Field& formerly(std::string old_name);  // saved configurations may have this name (load_saved), or others
+  // Of a group: saved configurations may have its keys in the group around it, by their former names or,
+  // where they have none, by their present ones.
+  Field& formerly_flat();
   // A value that is refused gets this answer: what other programs write here.
   Field& answer(std::string value, std::string text);
 };

@@ -91,10 +91,19 @@ class Loader {
     }
     const Field* field = schema.find_path(path);
     if (field == nullptr) fail_unknown(root_, given, std::string(kCommandLine));
-    if (field->kind == Field::Kind::kGroup)
+    if (field->kind == Field::Kind::kGroup) {
+      if (const std::string key = former_key(root_, given); !key.empty())
+        fail_former(kCommandLine, given, key);
       fail("[{}] '{}' is a group of keys; set them one by one: --{}.{} ...", kCommandLine, given, given,
            field->group->fields().empty() ? "key" : field->group->fields().front()->name);
+    }
     return *field;
+  }
+
+  // Older versions had a value by this name.
+  [[noreturn]] static void fail_former(std::string_view where, const std::string& given,
+                                       const std::string& key) {
+    fail("[{}] '{}' is a group of keys now; its former value is '{}'", where, given, key);
   }
 
   [[noreturn]] static void fail_element(const std::string& given, const std::string& list) {
@@ -136,8 +145,12 @@ class Loader {
            path.empty() ? "" : fmt::format("; its keys are {}", join(names_of(schema))));
     for (const auto& [key, value] : node.members) {
       const Field* field = schema.find(key);
-      if (field == nullptr && is_saved_) field = schema.find_former(key);
-      const std::string key_path = child(path, field != nullptr ? field->name : key);
+      std::string key_path = child(path, key);
+      if (const auto [former, now] = former_of(schema, key, value); former != nullptr) {
+        if (!is_saved_) refuse_former(schema, node, path);
+        field = former;
+        key_path = child(path, now);
+      }
       if (field == nullptr && path.empty() && value.is_aliased)
         continue;  // a place for what aliases refer to
       if (field == nullptr && key.find('.') != std::string::npos && schema.find_path(key) != nullptr)
@@ -146,6 +159,31 @@ class Loader {
       if (field == nullptr) fail_unknown(root_, key_path, value.key_where);
       read_field(*field, value, key_path);
     }
+  }
+
+  // As Schema::find_former, of a key that is none now, or is a group now and has the value that it had
+  // before.
+  static std::pair<const Field*, std::string> former_of(const Schema& schema, const std::string& key,
+                                                        const Node& value) {
+    const Field* const field = schema.find(key);
+    const bool is_value = value.kind == Node::Kind::kText;
+    if (field != nullptr && (field->kind != Field::Kind::kGroup || !is_value)) return {nullptr, ""};
+    return schema.find_former(key);
+  }
+
+  // All keys of the mapping that have other names now, in one message.
+  [[noreturn]] void refuse_former(const Schema& schema, const Node& node, const std::string& path) const {
+    std::vector<std::string> names;
+    std::string where, first, now;
+    for (const auto& [key, value] : node.members) {
+      const auto [former, former_path] = former_of(schema, key, value);
+      if (former == nullptr) continue;
+      if (names.empty()) where = value.key_where, first = child(path, key), now = child(path, former_path);
+      names.push_back(fmt::format("'{}' is '{}'", child(path, key), child(path, former_path)));
+    }
+    if (names.size() > 1) fail("[{}] keys have other names now: {}", where, join(names));
+    if (root_.find_path(first) != nullptr) fail_former(where, first, now);
+    fail_unknown(root_, first, where);
   }
 
   void read_field(const Field& field, const Node& node, const std::string& path) {

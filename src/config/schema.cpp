@@ -115,7 +115,13 @@ Field& Field::older_runs_had(Json value) {
 }
 
 Field& Field::formerly(std::string old_name) {
-  before.name = std::move(old_name);
+  before.names.push_back(std::move(old_name));
+  return *this;
+}
+
+Field& Field::formerly_flat() {
+  invariant(kind == Kind::kGroup, "only the keys of a group can have been in the group around it");
+  before.is_flat = true;
   return *this;
 }
 
@@ -149,10 +155,17 @@ const Field* Schema::find(std::string_view name) const {
   return nullptr;
 }
 
-const Field* Schema::find_former(std::string_view name) const {
+std::pair<const Field*, std::string> Schema::find_former(std::string_view name) const {
   for (const auto& field : fields_)
-    if (field->before.name == name) return field.get();
-  return nullptr;
+    if (std::ranges::count(field->before.names, name) > 0) return {field.get(), field->name};
+  for (const auto& group : fields_) {
+    if (!group->before.is_flat) continue;
+    auto [field, path] = group->group->find_former(name);
+    if (const Field* same = group->group->find(name); !field && same && same->before.names.empty())
+      field = same, path = name;
+    if (field != nullptr) return {field, group->name + "." + path};
+  }
+  return {nullptr, ""};
 }
 
 void Schema::answer(const std::string& name, std::string meant) {

@@ -85,9 +85,11 @@ class Schema {
   void set_written(std::set<std::string> paths) { written_ = std::move(paths); }
 
   const std::vector<std::unique_ptr<Field>>& fields() const { return fields_; }
-  const Field* find(std::string_view name) const;         // of this level
-  const Field* find_former(std::string_view name) const;  // of this level, by Field::Before
-  const Field* find_path(std::string_view path) const;    // dotted; list elements may carry an index, [0]
+  const Field* find(std::string_view name) const;  // of this level
+  // The key that older versions had at this level by this name, and its path from here ("optimizer.lr");
+  // {nullptr, ""}: there is none.
+  std::pair<const Field*, std::string> find_former(std::string_view name) const;
+  const Field* find_path(std::string_view path) const;  // dotted; list elements may carry an index, [0]
 
  private:
   template <class T, class ToJson, class FromJson>

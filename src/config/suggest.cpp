@@ -47,7 +47,7 @@ void collect_renamed(const Schema& schema, const std::string& prefix, const std:
                      std::vector<std::string>& paths) {
   for (const auto& field : schema.fields()) {
     const std::string path = prefix + field->name;
-    if (field->before.name == name) paths.push_back(path);
+    if (std::ranges::count(field->before.names, name) > 0) paths.push_back(path);
     if (field->group)
       collect_renamed(*field->group, path + (field->kind == Field::Kind::kList ? "[]." : "."), name, paths);
   }
@@ -61,6 +61,8 @@ std::string lower_with_underscores(std::string text) {
 // What other programs, or older versions, call a key, answered with its name.
 std::string answer_of(const Schema& root, const std::string& path) {
   const std::string name = lower_with_underscores(split_leaf(path).second);
+  if (const std::string key = former_key(root, path); !key.empty())
+    return fmt::format("its name is '{}' now", key);
   std::vector<std::string> renamed;
   collect_renamed(root, "", name, renamed);
   if (!renamed.empty())
@@ -119,6 +121,29 @@ std::vector<std::string> all_paths(const Schema& schema) {
   std::vector<std::string> paths;
   collect(schema, "", paths);
   return paths;
+}
+
+std::string former_key(const Schema& root, const std::string& path) {
+  const Schema* schema = &root;
+  std::string now;
+  bool is_former = false;
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    std::string step = path.substr(begin, end - begin);
+    const std::string name = lower_with_underscores(step.substr(0, step.find('[')));
+    const Field* field = schema->find(name);
+    if (field == nullptr || end == path.size())
+      if (auto [former, its_path] = schema->find_former(name); former != nullptr) {
+        field = former;
+        step = std::move(its_path);
+        is_former = true;
+      }
+    if (field == nullptr || (end < path.size() && !field->group)) return "";
+    now += (now.empty() ? "" : ".") + step;
+    schema = field->group.get();
+    begin = end + 1;
+  }
+  return is_former ? now : "";
 }
 
 void fail_unknown(const Schema& root, const std::string& path, const std::string& where) {

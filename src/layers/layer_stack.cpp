@@ -29,7 +29,7 @@ Stream LayerStack::forward(Tape& tape, Stream stream, const Pass& pass, bool che
 }
 
 Stream LayerStack::through(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
-                                         std::vector<Tensor>* hidden_states, bool again) const {
+                           std::vector<Tensor>* hidden_states, bool again) const {
   if (sharded_ == nullptr) return layers_[index].forward(tape, index, stream, pass, hidden_states);
   const Var x = sharded_->begin(tape, index, stream.x, again);
   Stream end = layers_[index].forward(tape, index, {x, stream.branch}, pass, hidden_states);
@@ -38,8 +38,7 @@ Stream LayerStack::through(Tape& tape, size_t index, const Stream& stream, const
 }
 
 // Adds at its end, so that the tape keeps one tensor between layers.
-Stream LayerStack::checkpointed(Tape& tape, size_t index, const Stream& stream,
-                                            const Pass& pass) const {
+Stream LayerStack::checkpointed(Tape& tape, size_t index, const Stream& stream, const Pass& pass) const {
   // Backward runs this again after `pass` is gone: it keeps its own copy of the handles.
   const auto body = [this, index, pass](Tape& inner, const Var& start) {
     const Stream end = through(inner, index, {start, {}}, pass, nullptr, inner.recording());

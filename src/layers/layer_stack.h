@@ -10,8 +10,8 @@
 
 namespace temper::layers {
 
-// The layers of a decoder in their order, on the residual stream: also where their matrices are gathered for each pass,
-// and where they are computed again in the backward pass.
+// The layers of a decoder in their order, on the residual stream: also where their matrices are gathered for
+// each pass, and where they are computed again in the backward pass.
 class LayerStack {
  public:
   // `binding` gives that of a layer by its scope.
@@ -20,8 +20,8 @@ class LayerStack {
   LayerStack(const LayerStack&) = delete;  // backward passes know where it is
   LayerStack& operator=(const LayerStack&) = delete;
 
-  // Through all layers. `checkpoint`: each is computed again in the backward pass instead of keeping its activations.
-  // `hidden_states` gets the input of each layer, [tokens, hidden]; null: they are not kept.
+  // Through all layers. `checkpoint`: each is computed again in the backward pass instead of keeping its
+  // activations. `hidden_states` gets the input of each layer, [tokens, hidden]; null: they are not kept.
   Stream forward(Tape& tape, Stream stream, const Pass& pass, bool checkpoint = false,
                  std::vector<Tensor>* hidden_states = nullptr) const;
 

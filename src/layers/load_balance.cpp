@@ -5,7 +5,8 @@
 
 namespace temper::layers {
 
-LoadBalance::LoadBalance(const DecoderConfig& config, const ops::BoundOps& ops, size_t routers, int tensor_ranks)
+LoadBalance::LoadBalance(const DecoderConfig& config, const ops::BoundOps& ops, size_t routers,
+                         int tensor_ranks)
     : tensor_ranks_(tensor_ranks) {
   if (routers == 0) return;
   top_k_ = routing_of(config)->top_k;

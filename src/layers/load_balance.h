@@ -2,10 +2,10 @@
 #include <memory>
 #include <vector>
 
-#include "tensor/host_inputs.h"
 #include "layers/router_trace.h"
 #include "ops/load_balancing_loss/load_balancing_loss.h"
 #include "ops/selection.h"
+#include "tensor/host_inputs.h"
 
 namespace temper::layers {
 
@@ -20,7 +20,8 @@ class LoadBalance {
   struct Options {
     float factor = 1;
     HostValue<float> inverse_tokens = 1.f;
-    std::vector<Tensor> counts = {};  // [experts + 1] int32, by router: of the whole update instead of the pass's
+    std::vector<Tensor> counts =
+        {};  // [experts + 1] int32, by router: of the whole update instead of the pass's
   };
   // factor · the loss, a scalar float32.
   Var loss(Tape& tape, const RouterTrace& trace, size_t part, const Options& options) const;

@@ -59,7 +59,8 @@ void check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
 void PassBuilder::add_routers(Pass& pass, const std::shared_ptr<RouterTrace>& trace, int64_t tokens) const {
   pass.routers = trace;
   if (pass.routers != nullptr) pass.routers->routers.resize(routers_);
-  if (config_.routers.balanced && routers_ > 0) pass.experts = experts_in_turn(*routing_of(config_), tokens, device_);
+  if (config_.routers.balanced && routers_ > 0)
+    pass.experts = experts_in_turn(*routing_of(config_), tokens, device_);
 }
 
 Pass PassBuilder::of(const DecoderInput& input, const Decoder::Options& options) const {
@@ -67,11 +68,11 @@ Pass PassBuilder::of(const DecoderInput& input, const Decoder::Options& options)
   const std::vector<RopeTables>& rope = rope_.up_to(furthest(input.positions) + 1);
   const int64_t covered = rope.empty() ? config_.max_positions : rope.front().cos.dim(0);
   // With the tables themselves: a longer row may replace those of the decoder.
-  take_for_granted("ids " + name_of(input.ids),
-                   [vocab_size = config_.vocab_size, ids = input.ids, positions = input.positions, rope, covered] {
-                     check_ids(ids.values<int32_t>(), vocab_size);
-                     return furthest(positions) < covered;
-                   });
+  take_for_granted("ids " + name_of(input.ids), [vocab_size = config_.vocab_size, ids = input.ids,
+                                                 positions = input.positions, rope, covered] {
+    check_ids(ids.values<int32_t>(), vocab_size);
+    return furthest(positions) < covered;
+  });
   Pass pass{from_host(input.positions, device_), rope, {options.adapters, tokens}};
   pass.adapters.assign(options.all_adapters.begin(), options.all_adapters.end());
   if (pass.adapters.empty() && !options.adapters.empty()) pass.adapters = {options.adapters.front().adapter};
@@ -109,7 +110,8 @@ void PassBuilder::add_documents(Pass& pass, const DecoderInput& input, const Seq
 Pass PassBuilder::of(const BatchInput& input, const PagedStates& pages) const {
   const int64_t tokens = input.ids.numel();
   const ops::PagedSequences& sequences = input.batch.sequences;
-  Pass pass{positions_of(sequences, tokens, device_), rope_.up_to(longest(sequences)), {input.adapters, tokens}};
+  Pass pass{
+      positions_of(sequences, tokens, device_), rope_.up_to(longest(sequences)), {input.adapters, tokens}};
   // Tables that are too short are replaced: captured work holds those that it reads.
   take_for_granted("rotary tables of " + name_of(sequences.held), [sequences, tables = pass.rope] {
     return std::all_of(tables.begin(), tables.end(),

@@ -3,12 +3,13 @@
 
 namespace temper::layers {
 
-// Makes what modules read of a pass, of what a decoder was asked to compute. It takes down what captured work relies on
-// (tensor/host_inputs.h), and needs a scope of HostInputs.
+// Makes what modules read of a pass, of what a decoder was asked to compute. It takes down what captured work
+// relies on (tensor/host_inputs.h), and needs a scope of HostInputs.
 class PassBuilder {
  public:
   // `rope` may grow. `routers`: how many the model has.
-  PassBuilder(const DecoderConfig& config, const ModelRanks& ranks, RopeTableSet& rope, size_t routers, Device device)
+  PassBuilder(const DecoderConfig& config, const ModelRanks& ranks, RopeTableSet& rope, size_t routers,
+              Device device)
       : config_(config), ranks_(ranks), rope_(rope), routers_(routers), device_(device) {}
 
   // Over documents, of which one may continue a state.

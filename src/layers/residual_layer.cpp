@@ -47,7 +47,7 @@ Var ResidualLayer::through(Tape& tape, const Var& x, const Pass& pass, const Mod
 }
 
 Stream ResidualLayer::forward(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
-                                       std::vector<Tensor>* hidden_states) const {
+                              std::vector<Tensor>* hidden_states) const {
   const ops::NormedSum in = read(tape, input_norm_, stream.x, stream.branch, pass.stream_rows);
   if (hidden_states != nullptr) hidden_states->push_back(in.sum.value);
   MixerState* const state = pass.state == nullptr ? nullptr : &pass.state->layer(index);

@@ -21,8 +21,8 @@ class ResidualLayer {
   // `block`: what this rank has of it. `binding` has the layer's scope.
   ResidualLayer(const Binding& binding, const Block& block, const DecoderConfig& config);
 
-  // `index`: of the layer, whose state or pages the pass has. `hidden_states` gets the sum that the layer reads; null:
-  // it is not kept.
+  // `index`: of the layer, whose state or pages the pass has. `hidden_states` gets the sum that the layer
+  // reads; null: it is not kept.
   Stream forward(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
                  std::vector<Tensor>* hidden_states) const;
 

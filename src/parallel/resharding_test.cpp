@@ -199,7 +199,7 @@ TEST_P(ReshardedModels, AreWhatTheFolderHas) {
       if (all.rank() + 1 < all.size()) return copy.check();
       *static_cast<uint8_t*>(to.own(to.size() - 1).raw()) ^= 1;
       expect_has(error_of([&] { copy.check(); }, ErrorKind::kDefect),
-                 "[grpo.check_sync] after a copy '" + to.spec(to.size() - 1).name);
+                 "[grpo.engine.check_sync] after a copy '" + to.spec(to.size() - 1).name);
     };
     if (training.size() == 1)
       body(collectives::alone());

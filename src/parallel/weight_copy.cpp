@@ -113,10 +113,11 @@ void WeightCopy::check() const {
                *right = static_cast<const std::byte*>(wanted.raw());
     if (std::memcmp(found, right, static_cast<size_t>(own.bytes())) == 0) continue;
     const int64_t at = std::mismatch(found, found + own.bytes(), right).first - found;
-    throw Error(fmt::format("[grpo.check_sync] after a copy '{}' is another on rank {}, from element {} of "
-                            "{} on, than in training; please report it",
-                            name, ranks_.rank(), at / size_of(own.dtype()), own.numel()),
-                ErrorKind::kDefect);
+    throw Error(
+        fmt::format("[grpo.engine.check_sync] after a copy '{}' is another on rank {}, from element {} of "
+                    "{} on, than in training; please report it",
+                    name, ranks_.rank(), at / size_of(own.dtype()), own.numel()),
+        ErrorKind::kDefect);
   }
 }
 

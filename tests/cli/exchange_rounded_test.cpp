@@ -134,7 +134,7 @@ TEST_F(TrainerSends, RolloutsOfQuantizedInputs) {
   const std::string config = folder() + "/rounded_grpo.yaml";
   write_file(config, "recipe: grpo\nmodel: {path: " + folder() + "/model}\ndata: {train: [" + folder() +
                          "/questions.jsonl], max_length: 48}\ngrpo: {group_size: 4, prompts_per_rollout: 4, "
-                         "max_new_tokens: 7, rewards: [{type: pattern, pattern: '[0-9]'}]}\n"
+                         "sampling: {max_new_tokens: 7}, rewards: [{type: pattern, pattern: '[0-9]'}]}\n"
                          "quantize: {preset: FP8}\ntrain: {steps: 4, threads: 1, optimizer: {lr: 1e-3}}\n");
   const auto answers = answer_in_background("--quantize " + config);
   const Outcome trained = run("train " + config + " --output " + folder() + "/rounded_grpo --exchange.to " +

@@ -95,7 +95,7 @@ TEST_F(TrainerSends, EveryRecipeSendsWhatItTrains) {
       {"grpo",
        "data: {train: [" + folder() +
            "/says_train.jsonl], max_length: 48}\ngrpo: {loss: ppo, group_size: 2, prompts_per_rollout: 4, "
-           "max_new_tokens: 6, rewards: [{type: length, target: 3}]}\n" +
+           "sampling: {max_new_tokens: 6}, rewards: [{type: length, target: 3}]}\n" +
            "train: {steps: 3, optimizer: {lr: 1e-3}}\n"}};
   for (const auto& [recipe, keys] : recipes) {
     const auto answers = answer_in_background();

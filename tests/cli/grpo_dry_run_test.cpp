@@ -22,7 +22,7 @@ TEST_F(GrpoCli, ADryRunPlans) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   for (const char* part :
        {"rewards        a made-up answer is worth 1\n", "updates of ", "and 6 rollouts of ",
-        "with answers of 7 tokens (grpo.max_new_tokens)", "rewards, scores, evaluations",
+        "with answers of 7 tokens (grpo.sampling.max_new_tokens)", "rewards, scores, evaluations",
         "checkpoints    every 2 steps and at the end", "Nothing was trained"})
     expect_has(outcome.out, part);
 }

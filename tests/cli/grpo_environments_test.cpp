@@ -101,8 +101,9 @@ TEST_F(GrpoEnvironments, AnswersThatCannotBeJudged) {
              "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
   const std::string rewards = "  rewards: [{type: program, command: [python3, " + folder() + "/odd.py]}]\n";
   expect_refused("train " + configuration("odd", rewards) + " --output " + folder() + "/odd", 2,
-                 "no idea; grpo.on_reward_error: drop leaves such answers out");
-  const std::string out = trained(configuration("odd", rewards + "  on_reward_error: drop\n"), "odd_dropped");
+                 "no idea; grpo.filter.on_reward_error: drop leaves such answers out");
+  const std::string out =
+      trained(configuration("odd", rewards + "  filter: {on_reward_error: drop}\n"), "odd_dropped");
   EXPECT_GT(number(metrics(out).front(), "answers_failed"), 0);
   const auto lines = rollouts(out + "/rollouts.jsonl");
   EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const Json& line) {
@@ -130,10 +131,10 @@ TEST_F(GrpoEnvironments, RewardsThatAreTooLargeToLearnFrom) {
   };
   expect_refused("train " + config("large", "1e308 0") + " --output " + folder() + "/large", 2,
                  "sample 0] reward program: 1e+308 is too large to learn from; expected at most 1e+30 in "
-                 "magnitude; grpo.on_reward_error: drop leaves such answers out");
+                 "magnitude; grpo.filter.on_reward_error: drop leaves such answers out");
   for (const auto& [name, numbers] : {std::pair{"large_alone", "-1e308 0"}, {"large_turns", "6e29 5e29"}}) {
     const std::string out =
-        trained(config(name, numbers), name, " --grpo.group_size 32 --grpo.on_reward_error drop");
+        trained(config(name, numbers), name, " --grpo.group_size 32 --grpo.filter.on_reward_error drop");
     double failed = 0;
     for (const Json& line : metrics(out)) {
       failed += number(line, "answers_failed");
@@ -181,9 +182,10 @@ TEST_F(GrpoEnvironments, ARankThatCannotJudgeEndsTheRun) {
         folder() + "/one_of_" + std::string(mesh).substr(0, 1) + (std::string(mesh).size() > 1 ? "t" : "");
     const Outcome outcome = run("train " + config + " --output " + out + flags + " --ranks " + mesh);
     EXPECT_EQ(outcome.code, 2) << mesh << outcome.err;
-    EXPECT_NE(outcome.err.find("no idea; grpo.on_reward_error: drop leaves such answers out; the 1 steps "
-                               "before it are saved in"),
-              std::string::npos)
+    EXPECT_NE(
+        outcome.err.find("no idea; grpo.filter.on_reward_error: drop leaves such answers out; the 1 steps "
+                         "before it are saved in"),
+        std::string::npos)
         << mesh << outcome.err;
     EXPECT_TRUE(exists(out + "/checkpoints/step-000001")) << mesh;
   }

@@ -24,14 +24,18 @@ class GrpoCli : public Cli {
   static std::string configuration(const std::string& name, const std::string& grpo,
                                    const std::string& more = "") {
     const std::string path = folder() + "/" + name + ".yaml";
+    std::string keys = grpo;
+    if (const size_t group = keys.find("sampling: {"); group == std::string::npos)
+      keys += "  sampling: {max_new_tokens: 7}\n";
+    else if (keys.find("max_new_tokens") == std::string::npos)
+      keys.insert(group + 11, "max_new_tokens: 7, ");
     write_file(path,
                "recipe: grpo\nmodel: {path: " + folder() + "/model}\ndata:\n  train: [" + folder() +
-                   "/prompts.jsonl]\n  max_length: 48\ngrpo:\n  group_size: 4\n  prompts_per_rollout: 4\n  "
-                   "max_new_tokens: 7\n" +
+                   "/prompts.jsonl]\n  max_length: 48\ngrpo:\n  group_size: 4\n  prompts_per_rollout: 4\n" +
                    (grpo.find("rewards:") == std::string::npos
                         ? "  rewards: [{type: pattern, pattern: '[0-9a-f]'}]\n"
                         : "") +
-                   grpo +
+                   keys +
                    "train: {steps: 6, optimizer: {lr: 1e-3}, schedule: {type: constant}}\n"
                    "checkpoint: {every_steps: 2}\n" +
                    more);

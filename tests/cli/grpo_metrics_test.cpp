@@ -11,9 +11,10 @@ TEST_F(GrpoCli, PhasesAreToldApart) {
   // Of several threads the peak depends on which of them work at the same moment.
   const std::string flags = " --train.threads 1";
   const std::vector<Json> awake = metrics(trained(configuration("phases", keys), "phases", flags)),
-                          asleep = metrics(trained(
-                              configuration("phases_asleep", keys + "  sleep: [optimizer, gradients]\n"),
-                              "phases_asleep", flags));
+                          asleep = metrics(
+                              trained(configuration("phases_asleep",
+                                                    keys + "  engine: {sleep: [optimizer, gradients]}\n"),
+                                      "phases_asleep", flags));
   ASSERT_EQ(awake.size(), 6u);
   const double states =
       0.9 * static_cast<double>(
@@ -64,10 +65,10 @@ TEST_F(GrpoCli, PhasesAreToldApartOnAGpu) {
 // Ratios are 1 in the first update after a rollout: the loss is the same, and only its gradient has another
 // part.
 TEST_F(GrpoCli, TheKlMayBeUnbiased) {
-  const std::string keys = "  updates_per_rollout: 2\n  beta: 5\n", flags = " --train.optimizer.lr 1e-2";
+  const std::string keys = "  updates_per_rollout: 2\n  kl: {beta: 5, ", flags = " --train.optimizer.lr 1e-2";
   std::vector<std::vector<Json>> runs;
   for (const char* more :
-       {"  kl: k3\n", "  kl: k3\n  unbiased_kl: true\n", "  kl: k1\n  unbiased_kl: true\n"})
+       {"estimator: k3}\n", "estimator: k3, unbiased: true}\n", "estimator: k1, unbiased: true}\n"})
     runs.push_back(metrics(
         trained(configuration("unbiased", keys + more), fmt::format("unbiased_{}", runs.size()), flags)));
   EXPECT_EQ(number(runs[0][0], "loss"), number(runs[1][0], "loss"));
@@ -81,9 +82,10 @@ TEST_F(GrpoCli, TheKlMayBeUnbiased) {
 TEST_F(GrpoCli, WhatTheLossLimitsIsCounted) {
   const std::string keys = "  updates_per_rollout: 2\n  loss: dapo\n";
   const std::string flags = " --train.optimizer.lr 1e-2";
-  const std::vector<Json> limited = metrics(trained(
-      configuration("limited", keys + "  dual_clip: 1.00001\n  correction: token\n  correction_cap: 0.5\n"),
-      "limited", flags));
+  const std::vector<Json> limited = metrics(
+      trained(configuration("limited",
+                            keys + "  policy: {dual_clip: 1.00001}\n  correction: {type: token, cap: 0.5}\n"),
+              "limited", flags));
   double dual = 0;
   for (size_t i = 0; i < limited.size(); ++i) {
     EXPECT_EQ(number(limited[i], "corrected"), 1) << i;  // all weights are 1, and 0.5 is the most

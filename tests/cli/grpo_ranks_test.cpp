@@ -93,11 +93,11 @@ constexpr const char *kTensor = " --ranks 2 --parallel.tensor 2",
                      *kTensor4 = " --ranks 4 --parallel.tensor 4",
                      *kMatrices = " --ranks 2 --parallel.shard 2 --parallel.shard_level 3",
                      *kExperts = " --ranks 2 --parallel.expert 2",
-                     *kApart = " --ranks 2 --parallel.tensor 2 --grpo.rollout_parallel.tensor 1";
+                     *kApart = " --ranks 2 --parallel.tensor 2 --grpo.engine.parallel.tensor 1";
 
 TEST_F(GrpoRanks, ThatDivideADenseModelLearnWhatOneDoes) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
-  const std::string config = configuration("dense", "  updates_per_rollout: 2\n  entropy: 0.01\n",
+  const std::string config = configuration("dense", "  updates_per_rollout: 2\n  policy: {entropy: 0.01}\n",
                                            "eval: {every_steps: 3}\n"),
                     held = " --data.eval [" + folder() + "/held.jsonl]";
   expect_same_course(config,
@@ -113,14 +113,15 @@ TEST_F(GrpoRanks, ThatDivideADenseModelLearnWhatOneDoes) {
   // model without it.
   expect_same_course(configuration("few", "  loss: dapo\n"),
                      {"few", " --grpo.prompts_per_rollout 1 --train.steps 3", {kMatrices}});
-  expect_same_course(configuration("lora", "  beta: 0.1\n", "adapters: [{name: a, rank: 4}]\n"),
+  expect_same_course(configuration("lora", "  kl: {beta: 0.1}\n", "adapters: [{name: a, rank: 4}]\n"),
                      {"lora", " --train.steps 3", {kTensor, kMatrices}, "/adapters/a"});
 }
 
 // Rollouts have one order of sums with training, over tokens, latents and tensor ranks: the same bits.
 TEST_F(GrpoRanks, ThatDivideAttentionOverLatentsTrainOnWhatTheySampled) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
-  const std::string config = configuration("latent", "  updates_per_rollout: 2\n  batch_invariant: true\n");
+  const std::string config =
+      configuration("latent", "  updates_per_rollout: 2\n  engine: {batch_invariant: true}\n");
   int number_of_run = 0;
   for (const char* mesh : {kTensor, kTensor4, " --ranks 4 --parallel.tensor 2 --parallel.expert 2"}) {
     const std::vector<Json> lines = metrics(trained(config, fmt::format("latent_{}", number_of_run++),
@@ -137,8 +138,9 @@ TEST_F(GrpoRanks, ThatDivideAMixtureLearnWhatOneDoes) {
                     matrices = " --ranks 4 --parallel.expert 2 --parallel.shard 2 --parallel.shard_level 3";
   expect_same_course(configuration("mixture", "  updates_per_rollout: 2\n"),
                      {"mixture_full", flags, {both.c_str(), matrices.c_str()}});
-  expect_same_course(configuration("replayed", "  updates_per_rollout: 2\n  routing_replay: true\n"),
-                     {"mixture_replayed", flags, {both.c_str()}});
+  expect_same_course(
+      configuration("replayed", "  updates_per_rollout: 2\n  correction: {routing_replay: true}\n"),
+      {"mixture_replayed", flags, {both.c_str()}});
   expect_same_course(
       configuration(
           "mixture_lora", "",
@@ -159,19 +161,20 @@ TEST_F(GrpoRanks, ThatDivideAHybridLearnWhatOneDoes) {
 // Rollouts have a copy of the weights then, each bit of which is compared.
 TEST_F(GrpoRanks, RollOutInALayoutOfTheirOwn) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
-  const std::string held = " --data.eval [" + folder() + "/held.jsonl]", checks = " --grpo.check_sync true",
-                    whole = kMatrices + checks + " --grpo.rollout_parallel.tensor 1",
-                    other = kTensor + checks + " --grpo.rollout_parallel.tensor 1",
+  const std::string held = " --data.eval [" + folder() + "/held.jsonl]",
+                    checks = " --grpo.engine.check_sync true",
+                    whole = kMatrices + checks + " --grpo.engine.parallel.tensor 1",
+                    other = kTensor + checks + " --grpo.engine.parallel.tensor 1",
                     four = " --ranks 4 --parallel.tensor 2 --parallel.shard 2 --parallel.shard_level 3" +
-                           checks + " --grpo.rollout_parallel.tensor 4",
+                           checks + " --grpo.engine.parallel.tensor 4",
                     experts = " --ranks 4 --parallel.shard 4 --parallel.shard_level 3" + checks +
-                              " --grpo.rollout_parallel.tensor 2 --grpo.rollout_parallel.expert 2";
-  expect_same_course(configuration("apart", "  updates_per_rollout: 2\n  loss: dapo\n  beta: 0.1\n",
+                              " --grpo.engine.parallel.tensor 2 --grpo.engine.parallel.expert 2";
+  expect_same_course(configuration("apart", "  updates_per_rollout: 2\n  loss: dapo\n  kl: {beta: 0.1}\n",
                                    "eval: {every_steps: 3}\n"),
                      {"apart", held, {whole.c_str(), other.c_str(), four.c_str()}});
   // Both ranks ask, and both of those that train together learn from all.
   EXPECT_FALSE(rollouts(folder() + "/apart_1/rollouts.1.jsonl").empty());
-  expect_same_course(configuration("apart_experts", "  routing_replay: true\n"),
+  expect_same_course(configuration("apart_experts", "  correction: {routing_replay: true}\n"),
                      {"apart_experts",
                       " --model.path " + mixture() + " --train.steps 3 --train.router.balance_loss 0",
                       {experts.c_str()}});
@@ -181,19 +184,20 @@ TEST_F(GrpoRanks, RollOutInALayoutOfTheirOwn) {
           "adapters: [{name: a, rank: 4, target_modules: [q_proj, gate_proj, up_proj, down_proj]}]\n"),
       {"apart_lora", " --model.path " + hybrid() + " --train.steps 3", {experts.c_str()}, "/adapters/a"});
   const std::string train = "train " + configuration("refused", "") + " --output " + folder() + "/refused";
-  expect_refused(train + " --grpo.check_sync true", 2,
-                 "[grpo.check_sync] is set, but rollouts use the weights");
-  expect_refused(train + kTensor + " --grpo.rollout_parallel.tensor 2", 2,
-                 "[grpo.rollout_parallel] is tensor 2 and expert 1, which is how training divides the model");
-  expect_refused(train + kTensor + " --grpo.rollout_parallel.tensor 3", 2,
-                 "[grpo.rollout_parallel] tensor 3 and expert 1 are 3 ranks, which 2 cannot be divided into");
-  expect_refused(train + kTensor + " --grpo.rollout_parallel.expert 2", 2,
-                 "[grpo.rollout_parallel] [parallel.expert] is 2, but the model has no experts");
+  expect_refused(train + " --grpo.engine.check_sync true", 2,
+                 "[grpo.engine.check_sync] is set, but rollouts use the weights");
+  expect_refused(train + kTensor + " --grpo.engine.parallel.tensor 2", 2,
+                 "[grpo.engine.parallel] is tensor 2 and expert 1, which is how training divides the model");
+  expect_refused(train + kTensor + " --grpo.engine.parallel.tensor 3", 2,
+                 "[grpo.engine.parallel] tensor 3 and expert 1 are 3 ranks, which 2 cannot be divided into");
+  expect_refused(train + kTensor + " --grpo.engine.parallel.expert 2", 2,
+                 "[grpo.engine.parallel] [parallel.expert] is 2, but the model has no experts");
 }
 
 // The gradients of every parameter, of advantages, a reference and entropies.
 TEST_F(GrpoRanks, HaveTheGradientsOfOne) {
-  const std::string config = configuration("verified", "  entropy: 0.01\n  correction: token\n");
+  const std::string config =
+      configuration("verified", "  policy: {entropy: 0.01}\n  correction: {type: token}\n");
   for (const std::string& model : {folder() + "/model", mixture(), hybrid()})
     for (const char* mesh :
          {kTensor, " --ranks 4 --parallel.tensor 2 --parallel.shard 2 --parallel.shard_level 3"})
@@ -208,7 +212,7 @@ TEST_F(GrpoRanks, HaveTheGradientsOfOne) {
 TEST_F(GrpoRanks, ContinueBitForBit) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
   const std::string config =
-      configuration("killed", "  updates_per_rollout: 2\n  epochs: 2\n  dynamic_sampling: true\n");
+      configuration("killed", "  updates_per_rollout: 2\n  epochs: 2\n  filter: {dynamic_sampling: true}\n");
   struct {
     const char *name, *mesh, *file;
     int count;

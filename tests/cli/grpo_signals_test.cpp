@@ -10,7 +10,7 @@ class GrpoSignals : public GrpoCli {
  protected:
   static constexpr const char* kHeldOut = " --eval.every_steps 2 --data.eval [";
   static std::string flags() {
-    return " --grpo.batch 2 --checkpoint.every_steps 0" + (kHeldOut + folder()) + "/held.jsonl]";
+    return " --grpo.engine.batch 2 --checkpoint.every_steps 0" + (kHeldOut + folder()) + "/held.jsonl]";
   }
   static std::string config() { return configuration("signals", "  updates_per_rollout: 2\n"); }
   static const std::string& whole() {
@@ -84,8 +84,8 @@ TEST_F(GrpoSignals, AnAdapterKeepsTheBatchThatWaitsForAnother) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
   const std::string two =
       configuration("two", "", "adapters: [{name: a, rank: 2}, {name: b, rank: 2, seed: 7}]\n");
-  const std::string flags = " --grpo.batch 2 --train.steps 3", whole = trained(two, "two_whole", flags),
-                    out = folder() + "/two_parts";
+  const std::string flags = " --grpo.engine.batch 2 --train.steps 3",
+                    whole = trained(two, "two_whole", flags), out = folder() + "/two_parts";
   const Outcome outcome = stopped(two, out, "adapters/b/rollouts.jsonl", 16 + 4, flags);
   EXPECT_EQ(outcome.code, 3) << outcome.err;
   expect_has(outcome.err, "in the rollout after step 1 of a, 1 of b");

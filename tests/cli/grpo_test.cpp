@@ -157,8 +157,9 @@ TEST_F(GrpoCli, TwoRanksLearnWhatOneDoes) {
 TEST_F(GrpoCli, ExpertsOfRolloutsAreTakenAgain) {
   const std::string model = folder() + "/mixture";
   ASSERT_EQ(run("init " + folder() + "/qwen3-moe-tiny " + model).code, 0);
-  const std::string config = configuration("replay",
-                                           "  routing_replay: true\n  updates_per_rollout: 2\n  beta: 0\n"),
+  const std::string config = configuration(
+                        "replay",
+                        "  correction: {routing_replay: true}\n  updates_per_rollout: 2\n  kl: {beta: 0}\n"),
                     flags = " --model.path " + model + " --train.steps 4";
   const std::vector<Json> one = metrics(trained(config, "replay", flags));
   ASSERT_EQ(one.size(), 4u);
@@ -167,7 +168,7 @@ TEST_F(GrpoCli, ExpertsOfRolloutsAreTakenAgain) {
   EXPECT_EQ(passage.at("experts").as_array().size(),
             (passage.at("prompt").as_array().size() + passage.at("ids").as_array().size() - 1) * 3 * 2);
   expect_refused("train " + config + " --output " + folder() + "/replay_dense", 2,
-                 "[grpo.routing_replay] is true, but the model has no routers");
+                 "[grpo.correction.routing_replay] is true, but the model has no routers");
   if (!has_invariant_kernels())
     GTEST_SKIP() << "this processor has no batch-invariant kernels: ranks sample other tokens";
   const std::vector<Json> two = metrics(trained(config, "replay_ranks", flags + " --ranks 2"));
@@ -228,7 +229,7 @@ TEST_P(KilledGrpo, ContinuesBitForBit) {
   const std::string library = kill_library(), whole = folder() + "/kept_whole",
                     out = folder() + "/kill_" + name;
   const std::string config =
-      configuration("killed", "  updates_per_rollout: 2\n  epochs: 2\n  dynamic_sampling: true\n");
+      configuration("killed", "  updates_per_rollout: 2\n  epochs: 2\n  filter: {dynamic_sampling: true}\n");
   if (!exists(whole)) {
     trained(config, "kept_whole");
   }
@@ -245,8 +246,8 @@ TEST_P(KilledGrpo, ContinuesBitForBit) {
   EXPECT_FALSE(exists(out + "/summary.json"));
   const size_t before = rollouts(out + "/rollouts.jsonl").size();
   // Keys that change no answer may be others now.
-  const Outcome resumed =
-      run("train " + config + " --output " + out + " --grpo.batch 5 --grpo.sleep [optimizer,gradients]");
+  const Outcome resumed = run("train " + config + " --output " + out +
+                              " --grpo.engine.batch 5 --grpo.engine.sleep [optimizer,gradients]");
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(losses(out), losses(whole));
   EXPECT_EQ(read_file(out + "/model/model.safetensors"), read_file(whole + "/model/model.safetensors"));
@@ -277,42 +278,41 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(GrpoCli, MistakesAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {"  group_size: 1\n", "[grpo.group_size] is 1, but loss grpo compares"},
-      {"  temperature: 0\n", "'grpo.temperature': expected a number at least 0.0001, found '0'"},
+      {"  sampling: {temperature: 0}\n",
+       "'grpo.sampling.temperature': expected a number at least 0.0001, found '0'"},
       {"  updates_per_rollout: 3\n",
        "[grpo.updates_per_rollout] is 3, which does not divide prompts_per_rollout, 4"},
-      {"  loss: dapo\n  kl: k2\n", "[grpo.kl] is set, but beta is 0"},
-      {"  loss: ppo\n  kl_in: loss\n", "[grpo.kl_in] is set, but beta is 0"},
-      {"  kl: k1\n", "[grpo.kl] k1 as a part of the loss has a gradient of 0"},
-      {"  kl: k2\n  unbiased_kl: true\n", "[grpo.unbiased_kl] is true, but k2 has the gradient"},
-      {"  loss: rloo\n  beta: 0.1\n  unbiased_kl: true\n",
-       "[grpo.unbiased_kl] is true, but the KL divergence lowers rewards; leave it out"},
-      {"  loss: dapo\n  unbiased_kl: true\n", "[grpo.unbiased_kl] is set, but beta is 0"},
-      {"  stop: [a, '']\n", "[grpo.stop] has an empty text"},
-      {"  ratio_max: 3\n", "only loss cispo reads it"},
-      {"  loss: cispo\n  clip_high: 3\n", "loss cispo does not clip"},
-      {"  beta: 0\n  reference: nowhere\n", "[grpo.reference] is set, but beta is 0"},
-      {"  reference: nowhere\n", "[grpo.reference] 'nowhere'"},
-      {"  max_new_tokens: 48\n", "[grpo.max_new_tokens] is 48, but data.max_length"},
-      {"  max_new_tokens: 40\n", "the prompt has"},
+      {"  loss: dapo\n  kl: {estimator: k2}\n", "[grpo.kl.estimator] is set, but grpo.kl.beta is 0"},
+      {"  loss: ppo\n  kl: {in: loss}\n", "[grpo.kl.in] is set, but grpo.kl.beta is 0"},
+      {"  kl: {estimator: k1}\n", "[grpo.kl.estimator] k1 as a part of the loss has a gradient of 0"},
+      {"  kl: {estimator: k2, unbiased: true}\n", "[grpo.kl.unbiased] is true, but k2 has the gradient"},
+      {"  loss: rloo\n  kl: {beta: 0.1, unbiased: true}\n",
+       "[grpo.kl.unbiased] is true, but the KL divergence lowers rewards; leave it out"},
+      {"  loss: dapo\n  kl: {unbiased: true}\n", "[grpo.kl.unbiased] is set, but grpo.kl.beta is 0"},
+      {"  sampling: {stop: [a, '']}\n", "[grpo.sampling.stop] has an empty text"},
+      {"  policy: {ratio_max: 3}\n", "only loss cispo reads it"},
+      {"  loss: cispo\n  policy: {clip_high: 3}\n", "loss cispo does not clip"},
+      {"  kl: {beta: 0, reference: nowhere}\n", "[grpo.kl.reference] is set, but grpo.kl.beta is 0"},
+      {"  kl: {reference: nowhere}\n", "[grpo.kl.reference] 'nowhere'"},
+      {"  sampling: {max_new_tokens: 48}\n", "[grpo.sampling.max_new_tokens] is 48, but data.max_length"},
+      {"  sampling: {max_new_tokens: 40}\n", "the prompt has"},
       {"  rewards: []\n", "[grpo.rewards] is missing"},
       {"  rewards: [{type: nothing}]\n", "nothing"},
-      {"  correction_cap: 3\n", "correction is none"},
-      {"  top_p: 0.9\n  rollout_log_probs: truncated\n", "correction is none"},
-      {"  correction: token\n  rollout_log_probs: truncated\n",
+      {"  correction: {cap: 3}\n", "grpo.correction.type is none"},
+      {"  sampling: {top_p: 0.9}\n  correction: {rollout_log_probs: truncated}\n",
+       "grpo.correction.type is none"},
+      {"  correction: {type: token, rollout_log_probs: truncated}\n",
        "none of top_k, top_p and min_p leaves a token out"},
-      {"  min_p: 1.5\n", "grpo.min_p"},
+      {"  sampling: {min_p: 1.5}\n", "grpo.sampling.min_p"},
       {"  rewards: [{type: exact_match, weight: 0}]\n", "[grpo.rewards] all weights are 0"},
-      {"  cache_tokens: 16\n", "tokens of cache"},
-      {"  stop: ['0']\n  num_generations: 3\n", "group_size"}};
+      {"  engine: {cache_tokens: 16}\n", "tokens of cache"},
+      {"  num_generations: 3\n", "group_size"}};
   for (const auto& [keys, message] : cases) {
     std::string config = configuration("mistake", keys);
-    if (std::string(keys).find("group_size") != std::string::npos ||
-        std::string(keys).find("max_new_tokens") != std::string::npos) {
+    if (std::string(keys).find("group_size") != std::string::npos) {
       // A key may be written once.
       std::string text = read_file(config);
-      const std::string key = std::string(keys).find("group_size") != std::string::npos
-                                  ? "  group_size: 4\n"
-                                  : "  max_new_tokens: 7\n";
+      const std::string key = "  group_size: 4\n";
       text.erase(text.find(key), key.size());
       write_file(config, text);
     }
@@ -321,41 +321,45 @@ TEST_F(GrpoCli, MistakesAreNamed) {
   expect_refused(
       "train " + configuration("rows", "") + " --output " + folder() + "/mistake --train.rows_per_step 2", 2,
       "[train.rows_per_step] is set, but recipe grpo makes its rows itself");
-  expect_refused("train " + configuration("bf16", "  batch_invariant: true\n") + " --output " + folder() +
-                     "/mistake --model.dtype bfloat16",
-                 2, "[grpo.batch_invariant] is true, but such kernels compute float32 on the CPU");
+  expect_refused("train " + configuration("bf16", "  engine: {batch_invariant: true}\n") + " --output " +
+                     folder() + "/mistake --model.dtype bfloat16",
+                 2, "[grpo.engine.batch_invariant] is true, but such kernels compute float32 on the CPU");
   // Every answer is worth the same.
   const std::string same = configuration(
-      "same", "  rewards: [{type: pattern, pattern: '$'}]\n  dynamic_sampling: true\n  max_rounds: 2\n");
+      "same",
+      "  rewards: [{type: pattern, pattern: '$'}]\n  filter: {dynamic_sampling: true, max_rounds: 2}\n");
   for (const char* const ranks : {"", " --ranks 2", " --ranks 2 --parallel.tensor 2"})
     expect_refused("train " + same + " --output " + folder() + "/same" + ranks, 2,
-                   "[grpo.dynamic_sampling] after 2 rounds");
+                   "[grpo.filter.dynamic_sampling] after 2 rounds");
 }
 
 TEST_F(GrpoCli, AnswersThatCannotDifferOrAreTooManyAreRefused) {
   for (const char* key : {"top_k", "min_p"})
     expect_refused(
-        "train " + configuration("alike", fmt::format("  {}: 1\n", key)) + " --output " + folder() + "/alike",
-        2, fmt::format("[grpo.{}] is 1, with which all answers to a prompt are the same", key));
-  expect_refused(
-      "train " + configuration("alike", "  temperature: 1e-40\n") + " --output " + folder() + "/alike", 2,
-      "'grpo.temperature': expected a number at least 0.0001");
+        "train " + configuration("alike", fmt::format("  sampling: {{{}: 1}}\n", key)) + " --output " +
+            folder() + "/alike",
+        2, fmt::format("[grpo.sampling.{}] is 1, with which all answers to a prompt are the same", key));
+  expect_refused("train " + configuration("alike", "  sampling: {temperature: 1e-40}\n") + " --output " +
+                     folder() + "/alike",
+                 2, "'grpo.sampling.temperature': expected a number at least 0.0001");
   expect_refused("train " + configuration("alike", "") + " --output " + folder() +
                      "/alike --grpo.prompts_per_rollout 100000000",
                  2,
                  "[grpo.prompts_per_rollout] is 100000000, of which each gets 4 answers: more than 1048576");
   // Nothing compares the answers to one prompt here.
-  trained(configuration("greedy", "  loss: reinforce_pp\n  top_k: 1\n"), "greedy", " --train.steps 1");
+  trained(configuration("greedy", "  loss: reinforce_pp\n  sampling: {top_k: 1}\n"), "greedy",
+          " --train.steps 1");
 }
 
 // Updates, evaluations and checkpoints that are written meanwhile are those of a run in which nothing sleeps.
 TEST_F(GrpoCli, WhatSleepsDuringRolloutsChangesNothing) {
   for (const char* more : {"", "adapters: [{name: a, rank: 4}]\n"}) {
     const std::string config =
-        configuration("sleep", "  updates_per_rollout: 2\n  dynamic_sampling: true\n", more);
-    const std::string held = " --data.eval [" + folder() + "/held.jsonl] --eval.every_steps 3",
-                      sleeps = " --checkpoint.async true --grpo.sleep [optimizer,gradients] --explain-memory",
-                      name = *more == 0 ? "" : "_adapter";
+        configuration("sleep", "  updates_per_rollout: 2\n  filter: {dynamic_sampling: true}\n", more);
+    const std::string
+        held = " --data.eval [" + folder() + "/held.jsonl] --eval.every_steps 3",
+        sleeps = " --checkpoint.async true --grpo.engine.sleep [optimizer,gradients] --explain-memory",
+        name = *more == 0 ? "" : "_adapter";
     const std::string awake = trained(config, "awake" + name, held);
     const Outcome outcome =
         run("train " + config + " --output " + folder() + "/asleep" + name + held + sleeps);
@@ -371,7 +375,7 @@ TEST_F(GrpoCli, WhatSleepsDuringRolloutsChangesNothing) {
 }
 
 TEST_F(GrpoCli, RolloutsGetTheMemoryThatTrainingLeaves) {
-  const std::string config = configuration("many", "  updates_per_rollout: 16\n  batch: 256\n");
+  const std::string config = configuration("many", "  updates_per_rollout: 16\n  engine: {batch: 256}\n");
   std::string text = read_file(config);
   text.replace(text.find("prompts_per_rollout: 4"), 22, "prompts_per_rollout: 64");
   write_file(config, text);
@@ -379,7 +383,7 @@ TEST_F(GrpoCli, RolloutsGetTheMemoryThatTrainingLeaves) {
   const Outcome outcome = run(command + "30");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   expect_has(outcome.err + outcome.out, "(16384 requested), which is all that fits into 30.00 MiB");
-  expect_refused(command + "30 --grpo.cache_tokens 16384", 4, "the configuration needs 16384");
+  expect_refused(command + "30 --grpo.engine.cache_tokens 16384", 4, "the configuration needs 16384");
   expect_refused(command + "13", 4, "0 tokens of cache would fit, and the longest request needs 48");
 }
 

@@ -76,7 +76,8 @@ TEST_F(GrpoUpdates, EachRolloutHasSeedsOfItsOwn) {
 TEST_F(GrpoUpdates, AnUpdateMayHaveNothingToLearnFrom) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
   const std::string keys =
-      "  updates_per_rollout: 4\n  on_truncated: drop\n  stop: [a, b, c, d, e, f, '1', '2']\n";
+      "  updates_per_rollout: 4\n  filter: {on_truncated: drop}\n  sampling: {stop: [a, b, c, d, e, f, '1', "
+      "'2']}\n";
   const std::pair<const char*, const char*> ways[] = {{"", ""},
                                                       {"adapters: [{name: a, rank: 4}]\n", "/adapters/a"}};
   for (const auto& [more, folder_of] : ways) {

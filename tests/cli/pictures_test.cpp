@@ -177,7 +177,7 @@ TEST_F(PicturesCli, APolicyLearnsAsItsTextAlone) {
   write_file(folder() + "/grpo.yaml",
              "recipe: grpo\ndata: {train: [" + folder() +
                  "/prompts.jsonl], max_length: 48}\ngrpo: {group_size: 4, prompts_per_rollout: 1, "
-                 "max_new_tokens: 7, rewards: [{type: pattern, pattern: '[0-9a-f]'}]}\n"
+                 "sampling: {max_new_tokens: 7}, rewards: [{type: pattern, pattern: '[0-9a-f]'}]}\n"
                  "train: {steps: 2, optimizer: {lr: 1e-3}}\n");
   for (const std::string& model : {text(), pictures()}) {
     const Outcome outcome =

@@ -107,7 +107,7 @@ class Plans : public Cli {
   // of answers as long as they may be: where all of them are in one pass and some end early, it is less full.
   static void expect_rollouts_planned(const std::string& device) {
     write_questions();
-    const std::string answers = device + "--grpo.max_new_tokens 32", model = folder() + "/model";
+    const std::string answers = device + "--grpo.sampling.max_new_tokens 32", model = folder() + "/model";
     expect_planned("grpo/run", answers + " --train.micro_batch_tokens 1024", model);
     for (const std::string name : {"run", "lora", "ppo"}) expect_planned("grpo/" + name, answers, model, 0.4);
   }

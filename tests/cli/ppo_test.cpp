@@ -92,7 +92,8 @@ TEST_F(Ppo, ThePolicyWaitsForTheCritic) {
 
 TEST_F(Ppo, TwoRanksLearnWhatOneDoes) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
-  const std::string config = configuration("ppo_ranks", std::string(kTwice) + "  beta: 0.1\n  kl: k3\n");
+  const std::string config =
+      configuration("ppo_ranks", std::string(kTwice) + "  kl: {beta: 0.1, estimator: k3}\n");
   const std::vector<Json> one = metrics(trained(config, "ppo_one"));
   for (const char* flags : {" --ranks 2", " --ranks 2 --parallel.shard 2 --parallel.shard_level 1",
                             " --ranks 2 --parallel.shard 2 --parallel.shard_level 2"}) {
@@ -108,9 +109,9 @@ TEST_F(Ppo, RanksThatDivideTheModelsLearnWhatOneDoes) {
   const char* const dense[] = {
       " --ranks 2 --parallel.tensor 2", " --ranks 2 --parallel.shard 2 --parallel.shard_level 3",
       " --ranks 4 --parallel.tensor 2 --parallel.shard 2 --parallel.shard_level 3",
-      " --ranks 2 --parallel.shard 2 --parallel.shard_level 3 --grpo.rollout_parallel.tensor 2",
-      " --ranks 2 --parallel.tensor 2 --grpo.rollout_parallel.tensor 1 --grpo.check_sync true"};
-  const std::string config = configuration("ppo_divided", std::string(kTwice) + "  beta: 0.1\n"),
+      " --ranks 2 --parallel.shard 2 --parallel.shard_level 3 --grpo.engine.parallel.tensor 2",
+      " --ranks 2 --parallel.tensor 2 --grpo.engine.parallel.tensor 1 --grpo.engine.check_sync true"};
+  const std::string config = configuration("ppo_divided", std::string(kTwice) + "  kl: {beta: 0.1}\n"),
                     adapters = configuration("ppo_divided_lora",
                                              std::string(kTwice) + "  critic: {rank: 4, lr: 5e-3}\n",
                                              "adapters: [{name: a, rank: 4}]\n");
@@ -179,9 +180,9 @@ TEST_F(Ppo, ACriticLearnsByAnAdapter) {
 TEST_F(Ppo, TheKlIsInRewardsOrInTheLoss) {
   std::vector<double> losses;
   for (const char* keys :
-       {"kl_in: rewards", "kl_in: rewards\n  kl: k2", "kl_in: loss", "kl_in: loss\n  kl: k2"}) {
+       {"in: rewards", "in: rewards, estimator: k2", "in: loss", "in: loss, estimator: k2"}) {
     const std::string out =
-        trained(configuration("ppo_kl", fmt::format("  loss: ppo\n  beta: 0.5\n  {}\n", keys)),
+        trained(configuration("ppo_kl", fmt::format("  loss: ppo\n  kl: {{beta: 0.5, {}}}\n", keys)),
                 fmt::format("ppo_kl_{}", losses.size()));
     EXPECT_GT(std::abs(number(metrics(out)[3], "kl")), 0);
     losses.push_back(number(metrics(out)[3], "value_loss"));
@@ -353,9 +354,9 @@ TEST_F(Ppo, MistakesAreNamed) {
       {"  loss: ppo\n  critic: {rank: 4, target_modules: [nowhere]}\n", "[grpo.critic.target_modules]"},
       {"  loss: ppo\n  critic: {path: nowhere}\n", "[grpo.critic.path] 'nowhere'"},
       {"  loss: ppo\n  critic: {gae_lambda: 0.9}\n", "lambda"},
-      {"  loss: ppo\n  advantage_scale: group\n", "[grpo.advantage_scale] is set"},
-      {"  kl_in: loss\n", "[grpo.kl_in] is set, but only loss ppo reads it"},
-      {"  loss: reinforce_pp\n  kl: k2\n", "[grpo.kl] is set"}};
+      {"  loss: ppo\n  policy: {advantage_scale: group}\n", "[grpo.policy.advantage_scale] is set"},
+      {"  kl: {in: loss}\n", "[grpo.kl.in] is set, but only loss ppo reads it"},
+      {"  loss: reinforce_pp\n  kl: {estimator: k2}\n", "[grpo.kl.estimator] is set"}};
   for (const auto& [keys, message] : cases)
     expect_refused("train " + configuration("ppo_mistake", keys) + " --output " + folder() + "/ppo_mistake",
                    2, message);

@@ -179,8 +179,8 @@ TEST_F(QuantizedAdapters, WhatCannotBeIsRefused) {
   expect_refused(
       grpo + "FP8 --quantize.rules '[{modules: \"layers.*\", inputs: fp8, inputs_amax: dynamic}]'", 2,
       "scales its input by the largest magnitude of a pass, which differs between rollouts and training");
-  expect_refused(grpo + "FP8 --ranks 2 --grpo.rollout_parallel.tensor 2", 2,
-                 "[grpo.rollout_parallel] is set, which copies weights as they are, but quantize rounds what "
+  expect_refused(grpo + "FP8 --ranks 2 --grpo.engine.parallel.tensor 2", 2,
+                 "[grpo.engine.parallel] is set, which copies weights as they are, but quantize rounds what "
                  "passes read of them");
 }
 

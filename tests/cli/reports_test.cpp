@@ -190,18 +190,19 @@ TEST_F(Reports, StopStringsChangeNoRewardOfEqualIds) {
   write_file(folder() + "/asked.jsonl", rows);
   const auto train = [&](const std::string& model, const std::string& file, const std::string& out,
                          const std::string& stop) {
-    write_file(
-        folder() + "/grpo.yaml",
-        "recipe: grpo\nmodel: {path: " + model + "}\ndata: {train: [" + folder() + "/" + file +
-            "], max_length: 64}\ngrpo:\n  group_size: 8\n  prompts_per_rollout: 8\n  max_new_tokens: 24\n" +
-            "  rewards: [{type: pattern, pattern: '<\\|im_'}]\n" + stop +
-            "train: {steps: 1, optimizer: {lr: 1e-9}}\n");
+    write_file(folder() + "/grpo.yaml", "recipe: grpo\nmodel: {path: " + model + "}\ndata: {train: [" +
+                                            folder() + "/" + file +
+                                            "], max_length: 64}\ngrpo:\n  group_size: 8\n  "
+                                            "prompts_per_rollout: 8\n  sampling: {max_new_tokens: 24" +
+                                            stop +
+                                            "}\n  rewards: [{type: pattern, pattern: '<\\|im_'}]\n"
+                                            "train: {steps: 1, optimizer: {lr: 1e-9}}\n");
     const Outcome outcome = run("train " + folder() + "/grpo.yaml --output " + folder() + "/" + out);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return outcome.err;
   };
   train(kOtherHead, "asked.jsonl", "rewarded", "");
-  train(kOtherHead, "asked.jsonl", "rewarded_never", "  stop: [NEVERCOMES]\n");
+  train(kOtherHead, "asked.jsonl", "rewarded_never", ", stop: [NEVERCOMES]");
   const std::vector<Json> free = answers_in(folder() + "/rewarded/rollouts.jsonl"),
                           never = answers_in(folder() + "/rewarded_never/rollouts.jsonl");
   ASSERT_EQ(free.size(), 64u);
@@ -214,11 +215,11 @@ TEST_F(Reports, StopStringsChangeNoRewardOfEqualIds) {
   EXPECT_GT(rewards, 0) << "no answer has a special token: nothing was tried";
 
   const std::string other = model_that_stops_at("other_end", 273),
-                    named = "For rollouts write grpo.stop: ['<|im_end|>']";
+                    named = "For rollouts write grpo.sampling.stop: ['<|im_end|>']";
   write_file(folder() + "/chats.jsonl", R"({"prompt": [{"role": "user", "content": "Say it."}]})"
                                         "\n");
   EXPECT_NE(train(other, "chats.jsonl", "endless_rollouts", "").find(named), std::string::npos);
-  EXPECT_EQ(train(other, "chats.jsonl", "ended", "  stop: ['<|im_end|>']\n").find("would not end"),
+  EXPECT_EQ(train(other, "chats.jsonl", "ended", ", stop: ['<|im_end|>']").find("would not end"),
             std::string::npos);
 }
 

@@ -21,7 +21,7 @@ checkpoint: {{every_steps: 2}}
 GRPO = """recipe: grpo
 model: {{path: {model}}}
 data: {{train: {rows}/prompts.jsonl, max_length: 48}}
-grpo: {{group_size: 4, prompts_per_rollout: 4, max_new_tokens: 8, rewards: [{{type: length, target: 5}}]}}
+grpo: {{group_size: 4, prompts_per_rollout: 4, sampling: {{max_new_tokens: 8}}, rewards: [{{type: length, target: 5}}]}}
 train: {{steps: 4, threads: 1, optimizer: {{lr: 1e-3}}}}
 checkpoint: {{every_steps: 2}}
 """

@@ -55,8 +55,8 @@ for line in sys.stdin:
     print(json.dumps({"id": asked["id"], "reward": len(asked["text"]) % 7 / 7}), flush=True)
 '''
 WAYS = ["die", "hang", "close", "child", "garbage", "half", "endless", "unknown", "twice", "nan"]
-SLEEPS = ["--grpo.sleep", "[optimizer, gradients]"]
-TENSOR = ["--grpo.rollout_parallel.tensor", "2"]
+SLEEPS = ["--grpo.engine.sleep", "[optimizer, gradients]"]
+TENSOR = ["--grpo.engine.parallel.tensor", "2"]
 
 
 def main():
@@ -132,7 +132,7 @@ def gone(process, seconds=10):
 def failing(stand, add, chance, way):
     """An answer that cannot be judged ends the run, or is left out."""
     out, share, stops = stand.output("judged"), chance.choice([0.1, 0.5]), chance.random() < 0.5
-    command = command_of(stand, out, 1, "--grpo.on_reward_error", "stop" if stops else "drop")
+    command = command_of(stand, out, 1, "--grpo.filter.on_reward_error", "stop" if stops else "drop")
     os.makedirs(stand.runs, exist_ok=True)
     with open(f"{out}.ways", "w") as file:
         file.write(f"{way} {share} {chance.random()}")

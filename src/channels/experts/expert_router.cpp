@@ -22,7 +22,7 @@ ExpertRouter::ExpertRouter(const layers::Binding& binding, const ExpertsConfig& 
 }
 
 ops::ExpertsUpdate<Var> update_in(Tape& tape, const layers::AdapterRows& rows,
-                                      const layers::BoundWeight& matrices) {
+                                  const layers::BoundWeight& matrices) {
   const layers::Adapter::Update* found = update_of(rows, matrices);
   if (found == nullptr) return {};
   const layers::ParameterStore& own = rows.adapter->parameters();
@@ -58,7 +58,8 @@ Var ExpertRouter::logits(Tape& tape, const Var& given, const layers::AdaptedRows
 
 // What an adapter adds to the logits of its rows; Var{}: nothing.
 template <class Widen>
-Var ExpertRouter::of_adapter(Tape& tape, const Var& x, const layers::AdapterRows& rows, const Widen& wide) const {
+Var ExpertRouter::of_adapter(Tape& tape, const Var& x, const layers::AdapterRows& rows,
+                             const Widen& wide) const {
   ops::ExpertsUpdate<Var> found = update_in(tape, rows, gate_);
   if (found.slices.empty()) return {};
   for (auto& slice : found.slices) slice.b = wide(slice.b);
@@ -86,8 +87,8 @@ ops::MoeRouter::Routes ExpertRouter::route(Tape& tape, const Var& x, const Pass&
   return route_parts(tape, all, op, pass, *trace);
 }
 
-ops::MoeRouter::Routes ExpertRouter::route_parts(Tape& tape, const Var& all, const ops::MoeRouter& op, const Pass& pass,
-                                   RouterTrace::Router& trace) const {
+ops::MoeRouter::Routes ExpertRouter::route_parts(Tape& tape, const Var& all, const ops::MoeRouter& op,
+                                                 const Pass& pass, RouterTrace::Router& trace) const {
   std::vector<Var> ids, weights;
   int64_t first = 0;
   for (const Var& logits : layers::parts_of(tape, all, pass.rows.all())) {

@@ -31,7 +31,7 @@ size_t last_turn(const Content& content) {
 }  // namespace
 
 std::vector<Example> ContentEncoder::examples_of(const Content& content, const Json& variables,
-                                             std::optional<RenderedChat> whole, bool prompt_only) const {
+                                                 std::optional<RenderedChat> whole, bool prompt_only) const {
   if (prompt_only) return {encode_prompt(whole ? whole->text : content.text, !whole)};
   if (whole) return encode_chat(content, variables, std::move(*whole));
   return {encode_text(content.text, content.target_begin)};
@@ -42,7 +42,7 @@ void ContentEncoder::check_renderer() const {
 }
 
 std::optional<RenderedChat> ContentEncoder::text_of(const Content& content, const Json& extra,
-                                                 bool as_prompt) const {
+                                                    bool as_prompt) const {
   if (!content.chat) return std::nullopt;
   check_renderer();
   RenderedChat whole = as_prompt || options_.loss == LossOn::kAll
@@ -53,7 +53,7 @@ std::optional<RenderedChat> ContentEncoder::text_of(const Content& content, cons
 }
 
 std::vector<Example> ContentEncoder::encode_chat(const Content& content, const Json& extra,
-                                             RenderedChat whole) const {
+                                                 RenderedChat whole) const {
   if (options_.loss == LossOn::kAll) {
     const std::vector<size_t> answers = answers_in(whole.text, content.messages, extra, render_);
     return {tokenize_all(whole.text, answers, tokenizer_)};

@@ -9,8 +9,8 @@ namespace temper::data {
 // A content of a row and the text that was made of it.
 struct SaidText {
   const Content& content;
-  const Json& row;        // with our names of its columns
-  const Json& variables;  // of the chat template
+  const Json& row;                          // with our names of its columns
+  const Json& variables;                    // of the chat template
   const std::optional<RenderedChat>& text;  // of a conversation
   bool as_prompt = false;
 };

@@ -42,7 +42,7 @@ std::vector<SampledAnswer> judged_answers(float garbage) {
 GrpoKeys ppo_keys(double gamma, double lambda) {
   GrpoKeys keys;
   keys.loss = "ppo";
-  keys.beta = 0.1;
+  keys.kl.beta = 0.1;
   keys.critic.gamma = gamma;
   keys.critic.lambda = lambda;
   return keys;
@@ -123,7 +123,7 @@ constexpr double kKlOfFirst = 0.5 - 1 + 0.5 + 0.25 - 1, kKlOfThird = 0.5 - 3 + 0
 TEST(GrpoAdvantages, WhatIsNotLearntIsInNoGroupWhereTheKlLowersRewards) {
   GrpoKeys keys;
   keys.loss = "rloo";
-  keys.beta = 0.1;
+  keys.kl.beta = 0.1;
   keys.group_size = 3;
   std::vector<SampledAnswer> samples = answers_with_one_cut_off();
   set_advantages_of_answers(keys, collectives::alone(), samples, kWhole);
@@ -132,7 +132,7 @@ TEST(GrpoAdvantages, WhatIsNotLearntIsInNoGroupWhereTheKlLowersRewards) {
   EXPECT_NEAR(samples[2].advantage, third - first, 1e-12);
   EXPECT_EQ(samples[1].advantage, 0);
   // Where rewards are as they were judged, it counts as any other.
-  keys.beta = 0;
+  keys.kl.beta = 0;
   set_advantages_of_answers(keys, collectives::alone(), samples, kWhole);
   EXPECT_NEAR(samples[0].advantage, 1 - (0.25 - 0.5) / 2, 1e-12);
 }
@@ -140,7 +140,7 @@ TEST(GrpoAdvantages, WhatIsNotLearntIsInNoGroupWhereTheKlLowersRewards) {
 TEST(GrpoAdvantages, WhatIsNotLearntIsInNoMeanOfTokens) {
   GrpoKeys keys;
   keys.loss = "reinforce_pp";
-  keys.beta = 0.1;
+  keys.kl.beta = 0.1;
   keys.group_size = 3;
   std::vector<SampledAnswer> samples = answers_with_one_cut_off();
   set_advantages_of_tokens(keys, collectives::alone(), samples, kWhole);
@@ -168,7 +168,7 @@ TEST(GrpoAdvantages, WhatIsNotLearntIsInNoMeanOfTokens) {
 TEST(GrpoAdvantages, AnswersToAPromptStayTogetherBetweenRanks) {
   GrpoKeys keys;
   keys.loss = "rloo";
-  keys.beta = 0;
+  keys.kl.beta = 0;
   keys.group_size = 2;
   const auto of_rank = [](int rank, int ranks) {
     std::vector<SampledAnswer> samples;

@@ -84,9 +84,9 @@ bool Answers::repeats() const { return rollout::is_batch_invariant(model_) && mo
 rollout::EngineOptions engine_options(const RunConfig& config, int64_t answers) {
   const GrpoKeys& keys = grpo_keys(config);
   rollout::EngineOptions options;
-  options.max_running = std::max<int64_t>(1, std::min<int64_t>(keys.batch, answers));
+  options.max_running = std::max<int64_t>(1, std::min<int64_t>(keys.engine.batch, answers));
   const int64_t pages = config.data.max_length / options.page_tokens + 1;
-  options.cache_tokens = keys.cache_tokens.value_or(options.max_running * pages * options.page_tokens);
+  options.cache_tokens = keys.engine.cache_tokens.value_or(options.max_running * pages * options.page_tokens);
   return options;
 }
 
@@ -126,10 +126,10 @@ rollout::Request Answers::request_like(const Options& options) const {
   rollout::Request request;
   request.sampling = options.sampling;
   request.stop_ids = setup_.text.generation.stop_ids;
-  request.stop_strings = keys.stop;
+  request.stop_strings = keys.sampling.stop;
   request.adapter = adapter_;
   request.log_prob_temperature = options.temperature;
-  request.record_experts = keys.routing_replay;
+  request.record_experts = keys.correction.routing_replay;
   return request;
 }
 
@@ -203,7 +203,7 @@ void Answers::send(Job& job, size_t index) const {
   const Passage& passage = talk.passage();
   std::vector<int32_t> prompt = passage.prompt;
   prompt.insert(prompt.end(), passage.ids.begin(), passage.ids.end());
-  const int64_t most = std::min(keys.max_new_tokens, config_.data.max_length - std::ssize(prompt));
+  const int64_t most = std::min(keys.sampling.max_new_tokens, config_.data.max_length - std::ssize(prompt));
   job.running[job.engine.add(std::move(prompt), most, talk.asked->seed, talk.is_chat)] = index;
 }
 
@@ -240,8 +240,8 @@ void Answers::take_verdict(Job& job, size_t index, rewards::RewardSum::Judged ju
   if (judged.verdict.error.empty()) judged.verdict.error = rewards::problem_of_reward(reward);
   if (!judged.verdict.error.empty()) {
     const std::string error = fmt::format("[{}] {}", talk.place(), judged.verdict.error);
-    if (grpo_keys(config_).on_reward_error == GrpoKeys::OnRewardError::kStop)
-      fail("{}; grpo.on_reward_error: drop leaves such answers out", error);
+    if (grpo_keys(config_).filter.on_reward_error == FilterKeys::OnRewardError::kStop)
+      fail("{}; grpo.filter.on_reward_error: drop leaves such answers out", error);
     log_warning(error + "; the answer is left out");
     sample.error = judged.verdict.error;
     sample.reward = std::numeric_limits<double>::quiet_NaN();  // earlier turns are no verdict

@@ -47,7 +47,7 @@ class Answers {
     double judging = 0;     // seconds in which nothing else was left to do
   };
   // In the order of `asked`. `done` is told of each as soon as it is judged. An answer that cannot be judged
-  // is an Error or, where grpo.on_reward_error says so, has none.
+  // is an Error or, where grpo.filter.on_reward_error says so, has none.
   //
   // Ranks that compute the model together ask at the same time, each for what it leads (leads()), and none
   // for more than `most_answers`, which all of them give alike.

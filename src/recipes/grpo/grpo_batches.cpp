@@ -14,6 +14,7 @@
 #include "losses/spread.h"
 #include "models/adapter.h"
 #include "parallel/step_deadline.h"
+#include "recipes/grpo/answer_settings.h"
 
 namespace temper::recipes {
 
@@ -29,14 +30,15 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
       apart_(rollouts_apart(inputs)),
       answers_(inputs.setup, inputs.config, apart_ ? apart_->decoder() : inputs.setup.model->decoder,
                apart_ ? apart_->adapter() : inputs.adapter),
-      prompts_(inputs.data.train, inputs.config, keys_.max_new_tokens),
+      prompts_(inputs.data.train, inputs.config, keys_.sampling.max_new_tokens),
       journal_(inputs.files.folder, askers().rank(), askers().size()),
       update_(keys_.updates()) {
-  if (keys_.routing_replay && setup_.model->decoder.num_routers() == 0)
-    fail("[grpo.routing_replay] is true, but the model has no routers; leave it out");
-  if (keys_.batch_invariant.value_or(false) && !answers_.repeats())
+  if (keys_.correction.routing_replay && setup_.model->decoder.num_routers() == 0)
+    fail("[grpo.correction.routing_replay] is true, but the model has no routers; leave it out");
+  if (keys_.engine.batch_invariant.value_or(false) && !answers_.repeats())
     fail(
-        "[grpo.batch_invariant] is true, but this model has layers that compute a single token by another "
+        "[grpo.engine.batch_invariant] is true, but this model has layers that compute a single token by "
+        "another "
         "formula (docs/rollouts.md), or the processor has neither AVX2 nor AVX-512; leave it out");
   find_held_out();
   if (const auto folder = reference_model(config_)) other_reference_ = setup_.other_model(*folder);
@@ -53,7 +55,7 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
 void GrpoBatches::find_held_out() {
   if (!data_.eval) return;
   for (int64_t row = 0; row < data_.eval->size(); ++row)
-    if (prompt_of(*data_.eval, row, config_, keys_.max_new_tokens)) held_out_.push_back(row);
+    if (prompt_of(*data_.eval, row, config_, keys_.sampling.max_new_tokens)) held_out_.push_back(row);
   if (held_out_.empty()) fail("[data.eval] none of {} rows can be asked", data_.eval->size());
   if (std::ssize(held_out_) < data_.eval->size())
     log_info(fmt::format("evaluations ask {} of {} rows of data.eval; the others are left out",
@@ -68,14 +70,8 @@ uint64_t GrpoBatches::seed_of(int64_t group, int64_t number) const {
 }
 
 std::string GrpoBatches::settings_of(const BatchInputs& inputs) {
-  GrpoKeys keys = grpo_keys(inputs.config);
-  // What changes no answer, and may change while a run is stopped.
-  keys.batch = {};
-  keys.cache_tokens = {};
-  keys.sleep = {};
-  keys.check_sync = {};
   return fmt::format("{} {} {}", inputs.config.train.seed, inputs.setup.origin.dump(),
-                     config::value_of(config::schema_of(keys)).dump());
+                     settings_of_answers(grpo_keys(inputs.config)).dump());
 }
 
 // Of what an answer depends on; the rollout's number stands for the weights that the run has come to.
@@ -117,7 +113,7 @@ data::Batch GrpoBatches::next() {
 training::RolloutTurn GrpoBatches::begin_turn() {
   if (apart_) apart_->sync();
   if (sleeps(training::UpdateState::kCommunication)) setup_.groups->disconnect(apart_ != nullptr);
-  return {trained_, keys_.sleep};
+  return {trained_, keys_.engine.sleep};
 }
 
 // What rollouts alone need sleeps from now on. The most memory that this one had in use.
@@ -156,11 +152,11 @@ void GrpoBatches::roll() {
   // Ranks wait for each other's answers, and for verdicts, longer than for an update.
   setup_.ranks.set_deadline(parallel::StepDeadline::kLong);
   for (int64_t asked = 0; std::ssize(groups_) < keys_.prompts_per_rollout; ++report_.rounds) {
-    if (report_.rounds == keys_.max_rounds && keys_.dynamic_sampling)
+    if (report_.rounds == keys_.filter.max_rounds && keys_.filter.dynamic_sampling)
       fail(
-          "[grpo.dynamic_sampling] after {} rounds of prompts only {} of {} groups have answers whose "
+          "[grpo.filter.dynamic_sampling] after {} rounds of prompts only {} of {} groups have answers whose "
           "rewards differ: the task is solved, too hard, or the reward gives every answer the same. Look at "
-          "rollouts.jsonl, raise grpo.max_rounds, or set dynamic_sampling: false",
+          "rollouts.jsonl, raise grpo.filter.max_rounds, or set dynamic_sampling: false",
           report_.rounds, groups_.size(), keys_.prompts_per_rollout);
     // Not one by one towards the end: some prompts more cost less than another round.
     const int64_t missing = keys_.prompts_per_rollout - std::ssize(groups_),
@@ -190,11 +186,11 @@ GrpoBatches::Round GrpoBatches::ask(int64_t first_group, int64_t count) {
   std::vector<Asked> asked;
   if (answers_.leads()) take_from_journal(round, asked);
   Answers::Options options;
-  options.sampling.temperature = keys_.temperature;
-  options.sampling.top_k = keys_.top_k;
-  options.sampling.top_p = keys_.top_p;
-  options.sampling.min_p = keys_.min_p;
-  options.temperature = keys_.temperature;
+  options.sampling.temperature = keys_.sampling.temperature;
+  options.sampling.top_k = keys_.sampling.top_k;
+  options.sampling.top_p = keys_.sampling.top_p;
+  options.sampling.min_p = keys_.sampling.min_p;
+  options.temperature = keys_.sampling.temperature;
   options.rollout = rollout_;
   options.updates = rollout_ * keys_.updates();
   std::vector<SampledAnswer> fresh = answers_.ask(
@@ -254,7 +250,7 @@ void GrpoBatches::keep(Round& round) {
     report_.groups += 1;
     report_.groups_without_spread += !spread;
     const bool wanted = std::ssize(groups_) < keys_.prompts_per_rollout;
-    if (wanted && (spread || !keys_.dynamic_sampling))
+    if (wanted && (spread || !keys_.filter.dynamic_sampling))
       groups_.push_back(round.first_group + static_cast<int64_t>(i));
   }
   for (SampledAnswer& sample : round.samples)
@@ -316,7 +312,8 @@ std::optional<BatchSource::Judged> GrpoBatches::evaluate() {
   std::vector<Prompt> prompts;
   for (int64_t i = askers().rank(); i < count; i += step)
     prompts.push_back(
-        prompt_of(*data_.eval, held_out_[static_cast<size_t>(i)], config_, keys_.max_new_tokens).value());
+        prompt_of(*data_.eval, held_out_[static_cast<size_t>(i)], config_, keys_.sampling.max_new_tokens)
+            .value());
   std::vector<Asked> asked;
   if (answers_.leads())
     for (size_t i = 0; i < prompts.size(); ++i)

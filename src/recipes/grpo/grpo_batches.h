@@ -47,7 +47,7 @@ class GrpoBatches : public BatchSource {
   // That learn from other answers each, and that ask other prompts each.
   collectives::Group& ranks() const { return setup_.groups->data(); }
   collectives::Group& askers() const { return apart_ ? apart_->groups().data() : ranks(); }
-  bool sleeps(training::UpdateState state) const { return std::ranges::count(keys_.sleep, state) > 0; }
+  bool sleeps(training::UpdateState state) const { return std::ranges::count(keys_.engine.sleep, state) > 0; }
   bool is_own(int64_t group) const { return group % ranks().size() == ranks().rank(); }
   bool is_asked_here(int64_t group) const { return group % askers().size() == askers().rank(); }
   uint64_t seed_of(int64_t group, int64_t number) const;

@@ -13,7 +13,7 @@ namespace temper::recipes {
 // An answer that was cut off still counts among the rewards of its group, unless the KL lowers these.
 bool GrpoBatches::is_trained(const SampledAnswer& sample) const {
   return !std::isnan(sample.reward) &&
-         !(sample.is_truncated() && keys_.on_truncated == GrpoKeys::OnTruncated::kDrop);
+         !(sample.is_truncated() && keys_.filter.on_truncated == FilterKeys::OnTruncated::kDrop);
 }
 
 // Each update has the samples of as many groups. Answers that nothing is learnt from are left out.
@@ -26,7 +26,8 @@ void GrpoBatches::make_updates() {
       const auto place = std::find(groups_.begin(), groups_.end(), sample.group) - groups_.begin();
       if (place / of_update == update && is_trained(sample)) own.push_back(&sample);
     }
-    updates_.push_back(rows_of(own, config_.data.max_length, config_.data.packing, keys_.share_prompts));
+    updates_.push_back(
+        rows_of(own, config_.data.max_length, config_.data.packing, keys_.engine.share_prompts));
   }
   warn_of_nothing_learnt();
   if (!scored_) score();
@@ -52,7 +53,7 @@ void GrpoBatches::warn_of_nothing_learnt() {
   if (empty == 0) return;
   log_warning(fmt::format(
       "rollout {}: {} of its {} updates have nothing to learn from, since all their answers were cut off "
-      "(grpo.on_truncated: drop) or could not be judged (grpo.on_reward_error: drop)",
+      "(grpo.filter.on_truncated: drop) or could not be judged (grpo.filter.on_reward_error: drop)",
       rollout_, empty, tokens.size()));
 }
 
@@ -86,7 +87,7 @@ void GrpoBatches::score() {
   const bool several = keys_.updates() > 1, old = several || in_rewards, reference = keys_.kl_factor() > 0;
   const layers::Decoder& model = setup_.model->decoder;
   const auto log_probs = [&](const layers::Decoder& by, const layers::Adapter* adapter, SampleRows& rows) {
-    return training::target_log_probs(by, adapter, rows.rows, keys_.temperature,
+    return training::target_log_probs(by, adapter, rows.rows, keys_.sampling.temperature,
                                       config_.train.micro_batch_tokens);
   };
   for (SampleRows& update : updates_) {

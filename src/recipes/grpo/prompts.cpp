@@ -38,7 +38,8 @@ Prompt read(const data::Mixture& rows, int64_t row) {
 
 [[noreturn]] void fail_long(const Prompt& prompt, int64_t most_tokens, int64_t most_new) {
   fail(
-      "[{}] the prompt has {} tokens, which with grpo.max_new_tokens, {}, are more than data.max_length, {}; "
+      "[{}] the prompt has {} tokens, which with grpo.sampling.max_new_tokens, {}, are more than "
+      "data.max_length, {}; "
       "raise it, ask for fewer new tokens, or set data.overflow: drop",
       prompt.place, prompt.ids.size(), most_new, most_tokens);
 }

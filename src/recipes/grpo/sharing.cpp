@@ -9,7 +9,7 @@ std::unique_ptr<RolloutModel> GrpoBatches::rollouts_apart(const BatchInputs& inp
   const GrpoKeys& keys = grpo_keys(inputs.config);
   const std::optional<RolloutDegrees> degrees = degrees_of(keys);
   if (!degrees) return nullptr;
-  return std::make_unique<RolloutModel>(inputs.setup, *degrees, inputs.adapter, keys.check_sync);
+  return std::make_unique<RolloutModel>(inputs.setup, *degrees, inputs.adapter, keys.engine.check_sync);
 }
 
 // Of so many prompts, the answers of one rank, at most.

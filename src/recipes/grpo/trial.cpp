@@ -37,10 +37,11 @@ RowsRead read_prompts(const RunConfig& config, const DataSets& data, int64_t upd
   const auto goes_on = [&] { return seconds_now() < end; };
   if (data.eval)
     for (int64_t row = 0; row < data.eval->size() && goes_on(); ++row)
-      prompt_of(*data.eval, row, config, keys.max_new_tokens);
+      prompt_of(*data.eval, row, config, keys.sampling.max_new_tokens);
   const int64_t size = data.train.size(), rollouts = (updates + keys.updates() - 1) / keys.updates();
-  const int64_t wanted = keys.dynamic_sampling ? size : std::min(size, rollouts * keys.prompts_per_rollout);
-  Prompts prompts(data.train, config, keys.max_new_tokens);
+  const int64_t wanted =
+      keys.filter.dynamic_sampling ? size : std::min(size, rollouts * keys.prompts_per_rollout);
+  Prompts prompts(data.train, config, keys.sampling.max_new_tokens);
   const auto read = [&] { return prompts.asked() + prompts.left_out(); };
   while (read() < wanted && goes_on()) prompts.next();
   return {std::min(read(), size), read() >= wanted};
@@ -50,7 +51,7 @@ std::string try_rewards(const RunConfig& config, const DataSets& data) {
   const GrpoKeys& keys = grpo_keys(config);
   constexpr const char* kAnswer = "This answer was made up to try the rewards.";
   constexpr int64_t kTokens = 10;
-  const Prompt prompt = Prompts(data.train, config, keys.max_new_tokens).next();
+  const Prompt prompt = Prompts(data.train, config, keys.sampling.max_new_tokens).next();
   rewards::RewardSum rewards(keys.rewards, "grpo.rewards");
   rewards::Sample sample{prompt.place + ", a made-up answer", &prompt.json, kAnswer, kTokens};
   if (prompt.messages.is_array()) {
@@ -65,10 +66,10 @@ std::string try_rewards(const RunConfig& config, const DataSets& data) {
   const rewards::Verdict& verdict = found.front().second.verdict;
   if (verdict.error.empty()) return fmt::format("a made-up answer is worth {:.4g}", verdict.reward);
   const std::string error = fmt::format("[{}] {}", sample.place, verdict.error);
-  if (keys.on_reward_error == GrpoKeys::OnRewardError::kStop)
-    fail("{}; grpo.on_reward_error: drop leaves such answers out", error);
+  if (keys.filter.on_reward_error == FilterKeys::OnRewardError::kStop)
+    fail("{}; grpo.filter.on_reward_error: drop leaves such answers out", error);
   log_warning(error);
-  return "a made-up answer could not be judged (grpo.on_reward_error: drop)";
+  return "a made-up answer could not be judged (grpo.filter.on_reward_error: drop)";
 }
 
 RolloutTime time_of_rollouts(const BatchInputs& inputs) {
@@ -76,20 +77,20 @@ RolloutTime time_of_rollouts(const BatchInputs& inputs) {
   constexpr double kLong = 30;             // seconds
   const GrpoKeys& keys = grpo_keys(inputs.config);
   const layers::Decoder& model = inputs.setup.model->decoder;
-  const int64_t answers = keys.group_size * keys.prompts_per_rollout, most = keys.max_new_tokens;
+  const int64_t answers = keys.group_size * keys.prompts_per_rollout, most = keys.sampling.max_new_tokens;
   rollout::EngineOptions options = engine_options(inputs.config, answers);
   if (inputs.setup.cache_tokens > 0)
     options.cache_tokens = std::min(options.cache_tokens, inputs.setup.cache_tokens);
   layers::ParameterStore& trained =
       inputs.adapter != nullptr ? inputs.adapter->parameters() : inputs.setup.model->decoder.parameters();
-  training::RolloutTurn turn(trained, keys.sleep);
+  training::RolloutTurn turn(trained, keys.engine.sleep);
   double prompts_seconds = 0, token_seconds = 0;
   {
     rollout::EngineOfRanks engine(model, options, &inputs.setup.text.tokenizer);
     rollout::Request like;
-    like.sampling.temperature = keys.temperature;
+    like.sampling.temperature = keys.sampling.temperature;
     like.adapter = inputs.adapter;
-    like.log_prob_temperature = keys.temperature;
+    like.log_prob_temperature = keys.sampling.temperature;
     engine.set_like(like);
     Prompts prompts(inputs.data.train, inputs.config, most);
     const auto time = [&](int64_t tokens) {
@@ -108,7 +109,7 @@ RolloutTime time_of_rollouts(const BatchInputs& inputs) {
   turn.wake();
   const double times = static_cast<double>(answers) / static_cast<double>(options.max_running);
   return {times * (prompts_seconds + token_seconds * static_cast<double>(most)), keys.updates(),
-          fmt::format("with answers of {} tokens (grpo.max_new_tokens)", most)};
+          fmt::format("with answers of {} tokens (grpo.sampling.max_new_tokens)", most)};
 }
 
 }  // namespace temper::recipes

@@ -75,9 +75,8 @@ TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
 
 // Runs that older versions left resume, though keys have other names now.
 TEST(Conflicts, KeysHaveNamesOfOlderVersions) {
-  std::string left = left_by("recipe: grpo\ngrpo: {max_rounds: 3, dynamic_sampling: true}\n");
-  for (const auto& [name, former] : {std::pair<std::string, std::string>{"max_rounds", "most_rounds"},
-                                     {"undesirable_weight", "bad_weight"},
+  std::string left = left_by("recipe: preference\npreference: {loss: kto, desirable_weight: 2}\n");
+  for (const auto& [name, former] : {std::pair<std::string, std::string>{"undesirable_weight", "bad_weight"},
                                      {" desirable_weight", " good_weight"}}) {
     const size_t at = left.find(name);
     ASSERT_NE(at, std::string::npos) << left;
@@ -85,9 +84,29 @@ TEST(Conflicts, KeysHaveNamesOfOlderVersions) {
   }
   RunConfig now;
   config::Schema schema = config::schema_of(now);
-  config::load_text(schema, "model: {path: m}\nrecipe: grpo\ngrpo: {max_rounds: 4, dynamic_sampling: true}\n",
+  config::load_text(
+      schema, "model: {path: m}\nrecipe: preference\npreference: {loss: kto, desirable_weight: 3}\n", "now");
+  EXPECT_EQ(conflicts_with(left, now),
+            (std::vector<std::string>{"preference.desirable_weight: 2.0, now 3.0"}));
+}
+
+// When all keys of grpo were in one group.
+TEST(Conflicts, KeysOfGrpoWereInOneGroup) {
+  std::string left = left_by("recipe: grpo\n");
+  const size_t begin = left.find("\ngrpo:\n") + 1, end = left.find("\n  critic:\n", begin) + 1;
+  left.replace(begin, end - begin,
+               "grpo:\n  loss: ppo\n  temperature: 0.7  # written\n  most_rounds: 3\n  batch: 64\n  kl: k2\n"
+               "  kl_in: null\n  correction: token_masked\n  correction_low: 0.25\n  rollout_parallel:\n"
+               "    tensor: 2\n    expert: null\n");
+  RunConfig now;
+  config::Schema schema = config::schema_of(now);
+  config::load_text(schema,
+                    "model: {path: m}\nrecipe: grpo\ngrpo: {loss: ppo, sampling: {temperature: 0.7}, kl: "
+                    "{estimator: k3}, filter: {max_rounds: 4}, correction: {type: token_masked, low: 0.25}, "
+                    "engine: {batch: 8}}\n",
                     "now");
-  EXPECT_EQ(conflicts_with(left, now), (std::vector<std::string>{"grpo.max_rounds: 3, now 4"}));
+  EXPECT_EQ(conflicts_with(left, now), (std::vector<std::string>{"grpo.filter.max_rounds: 3, now 4",
+                                                                 "grpo.kl.estimator: \"k2\", now \"k3\""}));
 }
 
 // Before the key existed, empty answers were trained on.

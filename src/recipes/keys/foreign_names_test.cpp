@@ -71,12 +71,38 @@ TEST(ForeignNames, MayStandForKeysOfSeveralRecipes) {
               fmt::format("[run.yaml:3] unknown key '{}'; Temper calls it {}", name, keys));
   };
   calls("loss_type", "'preference.loss' or 'grpo.loss'");
-  calls("epsilon", "'train.optimizer.eps' or 'grpo.clip_low' or 'grpo.clip_high'");
+  calls("epsilon", "'train.optimizer.eps' or 'grpo.policy.clip_low' or 'grpo.policy.clip_high'");
   calls("train_batch_size", "'train.rows_per_step' or 'grpo.prompts_per_rollout'");
-  calls("clip_ratio", "'grpo.clip_low' or 'grpo.clip_high'");
+  calls("clip_ratio", "'grpo.policy.clip_low' or 'grpo.policy.clip_high'");
   EXPECT_EQ(
       load_error("model: {path: m}\npreference: {good_weight: 2}\n"),
       "[run.yaml:2] unknown key 'preference.good_weight'; its name is 'preference.desirable_weight' now");
+}
+
+// All of them at once; what was a value may be a group now.
+TEST(ForeignNames, OfOlderVersionsAreRefusedWithTheirNamesNow) {
+  const auto error = [](const std::string& keys) {
+    return load_error("model: {path: m}\nrecipe: grpo\ngrpo:\n" + keys);
+  };
+  EXPECT_EQ(error("  temperature: 1\n"),
+            "[run.yaml:4] unknown key 'grpo.temperature'; its name is 'grpo.sampling.temperature' now");
+  EXPECT_EQ(error("  kl: k3\n"),
+            "[run.yaml:4] 'grpo.kl' is a group of keys now; its former value is 'grpo.kl.estimator'");
+  EXPECT_EQ(error("  loss: dapo\n  most_rounds: 3\n  correction: token\n  rollout_parallel: {tensor: 2}\n"),
+            "[run.yaml:5] keys have other names now: 'grpo.most_rounds' is 'grpo.filter.max_rounds', "
+            "'grpo.correction' is 'grpo.correction.type', 'grpo.rollout_parallel' is 'grpo.engine.parallel'");
+  for (const auto& [flag, answer] :
+       {std::pair{"grpo.top_p", "unknown key 'grpo.top_p'; its name is 'grpo.sampling.top_p' now"},
+        {"grpo.kl", "'grpo.kl' is a group of keys now; its former value is 'grpo.kl.estimator'"},
+        {"grpo.rollout_parallel.tensor",
+         "unknown key 'grpo.rollout_parallel.tensor'; its name is 'grpo.engine.parallel.tensor' now"}}) {
+    RunConfig run;
+    config::Schema schema = config::schema_of(run);
+    EXPECT_EQ(error_of([&] {
+                config::load_text(schema, "model: {path: m}\n", "run.yaml", {fmt::format("--{}", flag), "1"});
+              }),
+              fmt::format("[command line] {}", answer));
+  }
 }
 
 // Of the trainers that most people come from.

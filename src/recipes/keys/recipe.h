@@ -31,7 +31,7 @@ struct RowsRead {
 struct RolloutTime {
   double seconds = 0;
   int64_t updates = 1;    // that follow each
-  std::string condition;  // of these seconds: "with answers of 64 tokens (grpo.max_new_tokens)"
+  std::string condition;  // of these seconds: "with answers of 64 tokens (grpo.sampling.max_new_tokens)"
 };
 
 // How a recipe wants rows read.

@@ -7,15 +7,16 @@
 
 namespace temper::recipes {
 
-// The numbers of a learner's updates and evaluations, in metrics.jsonl and for TensorBoard. Rank 0 writes them
-// while the other ranks continue; its errors wait in RunSetup::kept_errors.
+// The numbers of a learner's updates and evaluations, in metrics.jsonl and for TensorBoard. Rank 0 writes
+// them while the other ranks continue; its errors wait in RunSetup::kept_errors.
 class LearnerMetrics {
  public:
   explicit LearnerMetrics(const LearnerInputs& inputs) : inputs_(inputs) {}  // which must outlive it
 
   // All ranks call it. Where the run resumes, the files continue after its step, else they begin.
   void open(const LearnerProgress& progress, bool resumed);
-  // With warnings of experts without tokens and of losses that grow. `peak_flops`: of one rank, a second; 0: not known.
+  // With warnings of experts without tokens and of losses that grow. `peak_flops`: of one rank, a second; 0:
+  // not known.
   void write(const UpdateReport& report, double peak_flops);
   // Of an evaluation after the update `step`.
   void note(int64_t step, const Json::Object& values, const reports::TensorBoardWriter::Scalars& scalars);

@@ -10,9 +10,9 @@ namespace temper::recipes {
 struct UpdateReport {
   int64_t step = 0, total_steps = 0;
   double lr = 0;
-  double data_wait = 0;                       // seconds that its rows were not ready
-  double epoch = 0;                           // passes over the data so far
-  Json::Object values = {};                   // of its rows (BatchSource)
+  double data_wait = 0;      // seconds that its rows were not ready
+  double epoch = 0;          // passes over the data so far
+  Json::Object values = {};  // of its rows (BatchSource)
   reports::TensorBoardWriter::Scalars scalars = {};
   training::StepResult result = {};
   double seconds = 0;                         // since the update before
@@ -28,7 +28,9 @@ class PendingUpdate {
 
   // Before the rows of an update are read: its seconds begin now, unless an update is still being computed.
   void start_clock();
-  void begin(training::PendingStep step, UpdateReport known) { begun_.emplace(std::move(step), std::move(known)); }
+  void begin(training::PendingStep step, UpdateReport known) {
+    begun_.emplace(std::move(step), std::move(known));
+  }
   // Waits for it; nothing when there is none. An Error where the run must not continue after its result.
   std::optional<UpdateReport> wait();
   void drop() { begun_.reset(); }

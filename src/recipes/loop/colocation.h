@@ -8,8 +8,9 @@ namespace temper::recipes {
 
 // What besides a run's updates uses the memory of its device, and what for.
 struct Colocation {
-  std::string with;        // "training and rollouts take turns"; "": nothing
-  std::string needs = {};  // the key that asks for regions that sleep or are shared: "grpo.sleep"; "": none
+  std::string with;  // "training and rollouts take turns"; "": nothing
+  std::string needs =
+      {};  // the key that asks for regions that sleep or are shared: "grpo.engine.sleep"; "": none
 };
 Colocation colocation_of(const RunConfig& config, Device device);
 

@@ -54,9 +54,9 @@ TEST_F(ColocationTest, WhatThePolicyCannotDoIsRefusedAtTheStart) {
              "NPU_POOL=separate gives "
              "each block memory of its own");
   expect_has(error_of([&] {
-               stated_policy({"rollouts, by turns", "grpo.sleep"}, kNpu);
+               stated_policy({"rollouts, by turns", "grpo.engine.sleep"}, kNpu);
              }),
-             "[grpo.sleep] needs memory of npu:1 in regions");
+             "[grpo.engine.sleep] needs memory of npu:1 in regions");
 }
 
 }  // namespace

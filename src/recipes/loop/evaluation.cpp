@@ -91,7 +91,8 @@ std::string eval_key_without_effect(const RunConfig& config) {
       "[eval.max_new_tokens] is {}, and has no effect: eval.exact_match is 0, and no questions are "
       "answered{}",
       eval.max_new_tokens,
-      recipe_of(config).rollouts != nullptr ? " (evaluations by rewards read grpo.max_new_tokens)" : "");
+      recipe_of(config).rollouts != nullptr ? " (evaluations by rewards read grpo.sampling.max_new_tokens)"
+                                            : "");
 }
 
 double Evaluation::perplexity() const { return std::exp(loss); }

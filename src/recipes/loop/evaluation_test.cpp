@@ -49,7 +49,7 @@ TEST(Evaluations, LengthsOfAnswersNeedQuestions) {
       eval_key_without_effect(config),
       "[eval.max_new_tokens] is 8, and has no effect: eval.exact_match is 0, and no questions are answered");
   config.recipe = "grpo";
-  expect_has(eval_key_without_effect(config), "evaluations by rewards read grpo.max_new_tokens");
+  expect_has(eval_key_without_effect(config), "evaluations by rewards read grpo.sampling.max_new_tokens");
   config.eval.exact_match = 10;
   EXPECT_EQ(eval_key_without_effect(config), "");
 }

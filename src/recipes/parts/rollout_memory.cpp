@@ -56,8 +56,10 @@ int64_t RolloutMemory::least_cache() const {
 void RolloutMemory::check_host(int64_t copies, int64_t free) const {
   if (kept_bytes == 0 || copies + kept_bytes <= free) return;
   fail_resources(
-      "[grpo.sleep] the optimizer's state takes {} of the CPU's memory while it sleeps, {} besides, and {} "
-      "are free for each rank; take optimizer out of grpo.sleep, or use more ranks that share the states "
+      "[grpo.engine.sleep] the optimizer's state takes {} of the CPU's memory while it sleeps, {} besides, "
+      "and {} "
+      "are free for each rank; take optimizer out of grpo.engine.sleep, or use more ranks that share the "
+      "states "
       "(parallel.shard)",
       format_bytes(kept_bytes), copies > 0 ? "copies of checkpoints " + format_bytes(copies) : "nothing",
       format_bytes(free));
@@ -79,13 +81,14 @@ int64_t RolloutMemory::cache_that_fits(int64_t limit, Device device) const {
                 fits = std::max<int64_t>(0, limit - without) / std::max<int64_t>(1, page_bytes) * page;
   if (fits >= least_cache()) return std::min(fits, wish.engine.cache_tokens);
   fail_resources(
-      "[grpo.cache_tokens] a rollout needs {} without its cache, and a token of the cache {}: of {} that may "
+      "[grpo.engine.cache_tokens] a rollout needs {} without its cache, and a token of the cache {}: of {} "
+      "that may "
       "be used on {} {} tokens of cache would fit, and {} needs {}. Set {}shorter answers "
-      "(grpo.max_new_tokens, data.max_length), or fewer at once (grpo.batch){}",
+      "(grpo.sampling.max_new_tokens, data.max_length), or fewer at once (grpo.engine.batch){}",
       format_bytes(without), format_bytes(page_bytes / page), format_bytes(limit), to_string(device), fits,
       wish.may_shrink ? "the longest request" : "the configuration", least_cache(),
-      wish.may_shrink ? "" : "fewer grpo.cache_tokens, ",
-      wish.asleep.empty() && is_apart(device) ? ", or grpo.sleep: [optimizer, gradients]" : "");
+      wish.may_shrink ? "" : "fewer grpo.engine.cache_tokens, ",
+      wish.asleep.empty() && is_apart(device) ? ", or grpo.engine.sleep: [optimizer, gradients]" : "");
 }
 
 RolloutMemory rehearse_rollout(const layers::Decoder& model, layers::ParameterStore& trained,

@@ -134,7 +134,7 @@ TEST(RolloutMemory, WhatSleepsMustFitIntoTheCpusMemory) {
   const RolloutMemory memory = rehearsed(wish_of({UpdateState::kOptimizer}));
   memory.check_host(1000, 1000 + memory.kept_bytes);
   expect_has(error_of([&] { memory.check_host(1000, 999 + memory.kept_bytes); }, ErrorKind::kResources),
-             "take optimizer out of grpo.sleep");
+             "take optimizer out of grpo.engine.sleep");
   rehearsed(wish_of()).check_host(1000, 0);  // copies alone are another's matter
 }
 

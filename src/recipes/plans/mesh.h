@@ -14,7 +14,7 @@ Mesh mesh_of(const RunConfig& config, int ranks);
 void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config);
 
 // The mesh of as many ranks whose degrees are these; an Error where they cannot be, or where training divides
-// the model like that already. Errors start with "[grpo.rollout_parallel]".
+// the model like that already. Errors start with "[grpo.engine.parallel]".
 Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const layers::DecoderConfig& model,
                   const RunConfig& config);
 

@@ -276,8 +276,8 @@ TEST_F(CheckMemory, NetworksThatSleepGiveTheirPlacesBack) {
     config::load(schema, "",
                  {"--recipe=grpo", "--device=cuda", "--output=x", "--model.path=x", "--model.dtype=bfloat16",
                   "--data.train=[x]", "--data.max_length=128", "--train.gradients=bfloat16",
-                  "--grpo.rewards=[{type: pattern, pattern: x}]", "--grpo.max_new_tokens=8",
-                  fmt::format("--grpo.sleep={}", sleep)});
+                  "--grpo.rewards=[{type: pattern, pattern: x}]", "--grpo.sampling.max_new_tokens=8",
+                  fmt::format("--grpo.engine.sleep={}", sleep)});
     return static_cast<double>(rehearse(config, setting_).rollouts.value().plan.of(MemoryTag::kData));
   };
   EXPECT_NEAR(data_of_rollouts("[]") - data_of_rollouts("[communication]"), 64 << 20, 1 << 16);

@@ -79,9 +79,9 @@ class Endings {
           "{} the end is {}, but {}: such answers would not end. {}What this run saves stops at {} as "
           "well (its generation_config.json)",
           found, named(*id), generation,
-          rollouts_ == nullptr
-              ? ""
-              : fmt::format("For rollouts write grpo.stop: ['{}']. ", text_.tokenizer.token_text(*id)),
+          rollouts_ == nullptr ? ""
+                               : fmt::format("For rollouts write grpo.sampling.stop: ['{}']. ",
+                                             text_.tokenizer.token_text(*id)),
           named(*id)));
     else
       log_warning(fmt::format(

@@ -6,7 +6,9 @@ its replacement.
 GRADIENTS, NORM = "src/optimizers/gradient_sums.cpp", "src/optimizers/gradient_norm.cpp"
 SUMS, THREADS = "src/collectives/sums.h", "src/collectives/threads/threads.cpp"
 GROUP, SHARDED = "src/collectives/group.cpp", "src/layers/sharded_layers.cpp"
-ENGINE, SCHEDULE, PREFIXES = "src/rollout/engine.cpp", "src/rollout/schedule.cpp", "src/rollout/prefixes.cpp"
+SCHEDULE, CACHE, PARTS = "src/rollout/schedule.cpp", "src/rollout/sequence_cache.cpp", "src/rollout/prompt_parts.cpp"
+BATCH, SAMPLER, SLOTS = "src/rollout/batch_input.cpp", "src/rollout/token_sampler.cpp", "src/rollout/state_slots.cpp"
+ANSWER, REQUESTS = "src/rollout/answer.cpp", "src/rollout/request_limits.cpp"
 INCOMING, GATE, ROUNDING = "src/exchange/incoming_weights.cpp", "src/exchange/pass_gate.cpp", "src/exchange/rounding.cpp"
 COVERAGE, BATCHES = "src/exchange/coverage.cpp", "src/recipes/grpo/grpo_batches.cpp"
 ADVANTAGES, JOURNAL = "src/recipes/grpo/advantages.cpp", "src/recipes/grpo/journal.cpp"
@@ -48,26 +50,41 @@ MUTANTS = [
 
     # Rollouts: what the engine keeps, finds again and computes again.
     mutant("experts are recorded twice after a preemption", "test_rollout", "EngineExperts.OfTokensThatAreComputedAgain*",
-           ENGINE, "sequence.computed == 0) experts.clear();", "sequence.computed < 0) experts.clear();"),
-    mutant("a running request keeps its adapter's old weights", "test_rollout", "EngineAdapters.*",
-           SCHEDULE, "sequence->adapter_version != Sequence::version_of(sequence->request.adapter))",
-           "(false && sequence->adapter_version > 0))"),
-    mutant("a running request keeps the model's old weights", "test_rollout", "Engine.NoPageSurvives*",
-           SCHEDULE, "    if (version != model_version_ ||\n", "    if (version == 0 ||\n"),
-    mutant("parts of a hybrid's prompt end anywhere", "test_rollout", "EngineParts.*",
-           PREFIXES, "if (end < sequence.prompt()) end = end / kPartOfSlots * kPartOfSlots;", ""),
-    mutant("pages of other weights are found", "test_rollout", "Engine.NoPageSurvives*",
-           PREFIXES, "sequence.last_serial, model_version_, sequence.adapter_version,",
-           "sequence.last_serial, 0, sequence.adapter_version,"),
-    mutant("pages of other adapters are found", "test_rollout", "Engine.AnAdaptersAnswer*",
-           PREFIXES, "sequence.last_serial, model_version_, sequence.adapter_version,",
-           "sequence.last_serial, model_version_, 0,"),
-    mutant("a prompt's last token is found in the cache", "test_rollout", "Engine.AnAnswerDependsOnItsRequestAlone",
-           PREFIXES, "int64_t most = (sequence.length() - 1) / size;", "int64_t most = sequence.length() / size;"),
-    mutant("a hybrid's slot keeps another request's state", "test_rollout", "Engine.*",
-           SCHEDULE, "if (has_slots_) states_.clear_slot(sequence.slot);", ""),
-    mutant("log-probabilities are at another request's temperature", "test_rollout", "Engine.LogProbabilities*",
-           ENGINE, "sequences[end]->request.log_prob_temperature == temperature) ++end;", "temperature > 0) ++end;"),
+           BATCH, "sequence.computed == 0) experts.clear();", "sequence.computed < 0) experts.clear();"),
+    mutant("a running request keeps its adapter's old weights", "test_rollout", "EngineAdapters.* Schedule.*",
+           SCHEDULE, "sequence->versions != WeightVersions::of(model_version, sequence->request().adapter))",
+           "sequence->versions.model != model_version)"),
+    mutant("a running request keeps the model's old weights", "test_rollout", "Engine.NoPageSurvives* Schedule.*",
+           SCHEDULE, "sequence->versions != WeightVersions::of(model_version, sequence->request().adapter))",
+           "sequence->versions.adapter != WeightVersions::of(0, sequence->request().adapter).adapter)"),
+    mutant("parts of a hybrid's prompt end anywhere", "test_rollout", "EngineParts.* PromptParts.*",
+           PARTS, "if (end < sequence.prompt()) end = end / kPartOfSlots * kPartOfSlots;", ""),
+    mutant("pages of other weights are found", "test_rollout", "Engine.NoPageSurvives* SequenceCache.*",
+           CACHE, "{before, sequence.versions.model, sequence.versions.adapter,",
+           "{before, 0, sequence.versions.adapter,"),
+    mutant("pages of other adapters are found", "test_rollout", "Engine.AnAdaptersAnswer* SequenceCache.*",
+           CACHE, "{before, sequence.versions.model, sequence.versions.adapter,",
+           "{before, sequence.versions.model, 0,"),
+    mutant("a prompt's last token is found in the cache", "test_rollout",
+           "Engine.AnAnswerDependsOnItsRequestAlone SequenceCache.*",
+           CACHE, "const int64_t most = (sequence.length() - 1) / size;", "const int64_t most = sequence.length() / size;"),
+    mutant("a hybrid's slot keeps another request's state", "test_rollout", "Engine.* SequenceCache.*",
+           CACHE, "if (parts_.has_slots) states_.clear_slot(sequence.slot);", ""),
+    mutant("log-probabilities are at another request's temperature", "test_rollout", "Engine.LogProbabilities* TokenSampler.*",
+           SAMPLER, "sequences[end]->request().log_prob_temperature == temperature) ++end;", "temperature > 0) ++end;"),
+    mutant("an answer continues after its stop token", "test_rollout", "Answer.*",
+           ANSWER, "return Finish::kStopToken;", "return {};"),
+    mutant("a prompt may be as long as the context", "test_rollout", "RequestLimits.*",
+           REQUESTS, "if (length >= context)", "if (length > context)"),
+    mutant("the newest copy of a state makes room", "test_rollout", "StateSlots.*",
+           SLOTS, "    slot = kept_.front().second;\n    kept_.pop_front();",
+           "    slot = kept_.back().second;\n    kept_.pop_back();"),
+    mutant("parts of prompts count as sequences that decode", "test_rollout", "BatchInput.*",
+           BATCH, "input.batch.decoding += decodes;", "input.batch.decoding += 1;"),
+    mutant("every pass is captured on its own", "test_rollout", "DecodingPasses.*",
+           "src/rollout/decoding_passes.cpp", "if (pass == nullptr)", "if (true)"),
+    mutant("a request that has ended gets another token", "test_rollout", "DecodingAhead.*",
+           "src/rollout/decoding_ahead.cpp", "if (row == &sequence) row = nullptr;", "static_cast<void>(row);"),
 
     # The exchange of weights.
     mutant("elements that came are counted as one row", "test_exchange", "Coverage.*",

@@ -44,7 +44,7 @@ class EngineOfRanks {
   void sleep() { engine_.sleep(); }
   void wake() { engine_.wake(); }
 
-  const Engine::Counts& counts() const { return engine_.counts(); }
+  Engine::Counts counts() const { return engine_.counts(); }
 
  private:
   struct Asked {

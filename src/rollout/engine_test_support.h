@@ -7,25 +7,10 @@
 #include "ops/linear/linear.h"
 #include "rollout/batch_invariant.h"
 #include "rollout/engine.h"
+#include "rollout/requests_test_support.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::rollout {
-
-using Ids = std::vector<int32_t>;
-
-inline Ids prompt_of(int64_t length, int32_t seed) {
-  Ids ids;
-  for (int32_t i = 0; i < length; ++i) ids.push_back((seed * 31 + i * (seed % 5 + 3)) % 48);
-  return ids;
-}
-
-inline Request request_of(Ids prompt, uint64_t seed = 0, double temperature = 0, int64_t most = 12) {
-  Request request;
-  request.prompt = std::move(prompt);
-  request.sampling = {.temperature = temperature, .seed = seed};
-  request.max_new_tokens = most;
-  return request;
-}
 
 // By id.
 inline std::map<int64_t, Completion> answers(Engine& engine) {
@@ -56,13 +41,5 @@ inline bool has_invariant_kernels() {
 
 inline const std::vector<const char*> kTypes{"qwen3",      "llama",        "gemma3_text", "qwen3_moe",
                                              "qwen3_next", "qwen3_5_text", "deepseek_v3", "gpt_oss"};
-
-inline std::vector<Request> mixed_requests(int64_t count, double temperature = 0) {
-  std::vector<Request> requests;
-  for (int64_t i = 0; i < count; ++i)
-    requests.push_back(request_of(prompt_of(1 + i * 7 % 40, static_cast<int32_t>(i % 9)),
-                                  static_cast<uint64_t>(i), temperature, 4 + i % 13));
-  return requests;
-}
 
 }  // namespace temper::rollout

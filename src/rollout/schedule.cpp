@@ -1,129 +1,107 @@
-// The part of the engine that says which requests run, and what each gets in a pass.
+#include "rollout/schedule.h"
+
 #include <algorithm>
 
-#include "rollout/sequence.h"
+#include "base/error.h"
 
 namespace temper::rollout {
-namespace {
 
-int64_t pages_for(int64_t tokens, int64_t page_tokens) { return (tokens + page_tokens - 1) / page_tokens; }
+Schedule::Schedule(SequenceCache& cache, int64_t max_running, int64_t chunk_tokens)
+    : cache_(cache), max_running_(max_running), chunk_tokens_(chunk_tokens) {}
 
-}  // namespace
+void Schedule::add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
 
-// States of other weights are of no use: what is running is computed again.
-void Engine::follow_weights() {
-  const uint64_t version = model_.parameters().version();
+Schedule::Running::iterator Schedule::place_of(const Sequence& sequence) {
+  return std::find_if(running_.begin(), running_.end(),
+                      [&](const auto& each) { return each.get() == &sequence; });
+}
+
+void Schedule::remove(Sequence& sequence) {
+  cache_.end(sequence);
+  running_.erase(place_of(sequence));
+}
+
+// To the front of those that wait; its tokens are computed again.
+void Schedule::set_back(Sequence& sequence) {
+  cache_.end(sequence);
+  const auto at = place_of(sequence);
+  waiting_.push_front(std::move(*at));
+  running_.erase(at);
+}
+
+void Schedule::follow_weights(uint64_t model_version) {
   std::vector<Sequence*> stale;
   for (const auto& sequence : running_)
-    if (version != model_version_ ||
-        sequence->adapter_version != Sequence::version_of(sequence->request.adapter))
+    if (sequence->versions != WeightVersions::of(model_version, sequence->request().adapter))
       stale.push_back(sequence.get());
-  model_version_ = version;
   for (auto each = stale.rbegin(); each != stale.rend(); ++each) {
-    ++(*each)->result.recomputations;
+    ++(*each)->result().recomputations;
     ++counts_.recomputations;
     set_back(**each);
   }
 }
 
 // Whether a running prompt is about to compute pages that this one could take over.
-bool Engine::shares_unfinished(const Sequence& sequence) const {
-  if (!options_.prefix_cache || sequence.request.record_experts) return false;
-  const uint64_t version = Sequence::version_of(sequence.request.adapter);
-  const int64_t size = options_.page_tokens, most = (sequence.length() - 1) / size * size;
+bool Schedule::shares_unfinished(const Sequence& sequence, const WeightVersions& versions) const {
+  const PromptParts& parts = cache_.parts();
+  if (!parts.prefix_cache || sequence.request().record_experts) return false;
+  const int64_t size = parts.page_tokens, most = (sequence.length() - 1) / size * size;
   return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
-    if (other->computed >= other->prompt() || other->adapter_version != version) return false;
+    if (other->computed >= other->prompt() || other->versions != versions) return false;
     const int64_t shared = std::mismatch(sequence.tokens.begin(), sequence.tokens.begin() + most,
                                          other->tokens.begin(), other->tokens.begin() + other->prompt())
                                .first -
                            sequence.tokens.begin();
-    const int64_t whole = has_slots_ ? last_boundary(*other) : shared / size * size;
+    const int64_t whole = parts.has_slots ? parts.last_boundary(*other) : shared / size * size;
     return whole <= shared && other->computed < whole;
   });
 }
 
-// In the order of their coming, but for those that wait for what another computes.
-void Engine::admit() {
-  for (auto next = waiting_.begin(); next != waiting_.end() && running() < options_.max_running;) {
-    if (shares_unfinished(**next)) {
+void Schedule::start_waiting(uint64_t model_version) {
+  for (auto next = waiting_.begin(); next != waiting_.end() && running() < max_running_;) {
+    const WeightVersions versions = WeightVersions::of(model_version, (*next)->request().adapter);
+    if (shares_unfinished(**next, versions)) {
       ++next;
       continue;
     }
-    if (!begin(**next)) return;
+    if (!start(**next, versions)) return;
     running_.push_back(std::move(*next));
     next = waiting_.erase(next);
   }
 }
 
-// False where there are too few pages for all of its tokens and one more.
-bool Engine::begin(Sequence& sequence) {
-  sequence.slot = free_slots_.back();
-  sequence.adapter_version = Sequence::version_of(sequence.request.adapter);
-  if (has_slots_) states_.clear_slot(sequence.slot);
-  const int64_t found = find_prefix(sequence);
-  const int64_t wanted = pages_for(sequence.length() + 1, options_.page_tokens) - std::ssize(sequence.pages);
-  if (wanted > pool_.available()) {
-    release(sequence);
-    return false;
-  }
-  free_slots_.pop_back();
-  counts_.found += found;
-  if (sequence.result.preemptions + sequence.result.recomputations == 0)
-    sequence.result.cached_tokens = found;
+// False where too few pages are left.
+bool Schedule::start(Sequence& sequence, const WeightVersions& versions) {
+  const std::optional<int64_t> found = cache_.begin(sequence, versions);
+  if (!found) return false;
+  counts_.found += *found;
+  if (sequence.result().preemptions + sequence.result().recomputations == 0)
+    sequence.result().cached_tokens = *found;
   return true;
 }
 
-void Engine::release(Sequence& sequence) {
-  for (auto page = sequence.pages.rbegin(); page != sequence.pages.rend(); ++page) pool_.give_back(*page);
-  sequence.pages.clear();
-  sequence.published = 0;
-  sequence.last_serial = 0;
-  sequence.computed = 0;
-  sequence.slot = PagePool::kNone;
-}
-
-void Engine::preempt(Sequence& sequence) {
-  ++sequence.result.preemptions;
-  ++counts_.preemptions;
-  set_back(sequence);
-}
-
-// To the front of those that wait; its tokens are computed again.
-void Engine::set_back(Sequence& sequence) {
-  free_slots_.push_back(sequence.slot);
-  release(sequence);
-  const auto at = std::find_if(running_.begin(), running_.end(),
-                               [&](const auto& each) { return each.get() == &sequence; });
-  waiting_.push_front(std::move(*at));
-  running_.erase(at);
-}
-
-// Pages for so many tokens more, which later requests give up where none is left; false where the sequence
-// itself was the last.
-bool Engine::make_room(Sequence& sequence, int64_t tokens) {
-  const int64_t wanted = pages_for(sequence.computed + tokens, options_.page_tokens);
-  while (std::ssize(sequence.pages) < wanted) {
-    if (const int32_t page = pool_.take(); page != PagePool::kNone) {
-      sequence.pages.push_back(page);
-      continue;
-    }
+bool Schedule::make_room(Sequence& sequence, int64_t tokens) {
+  const int64_t needed = cache_.pages_for(sequence.computed + tokens);
+  while (std::ssize(sequence.pages) < needed) {
+    if (cache_.add_page(sequence)) continue;
     Sequence& last = *running_.back();
-    preempt(last);
+    ++last.result().preemptions;
+    ++counts_.preemptions;
+    set_back(last);
     if (&last == &sequence) return false;
   }
   return true;
 }
 
-// Those that decode, by slot; then parts of prompts. Where sampled tokens are computed again, they go one by
-// one.
-std::vector<Engine::Part> Engine::plan() {
-  std::vector<Part> decoding, prompts;
-  int64_t budget = options_.chunk_tokens;
+std::vector<ScheduledPart> Schedule::next(uint64_t model_version) {
+  follow_weights(model_version);
+  start_waiting(model_version);
+  std::vector<ScheduledPart> decoding, prompts;
+  int64_t budget = chunk_tokens_;
   for (auto next = running_.begin(); next != running_.end();) {
     Sequence& sequence = **next;
-    const bool decodes =
-        sequence.computed >= sequence.prompt() && (!decodes_as_prompts_ || sequence.left() == 1);
-    const int64_t tokens = decodes ? 1 : part_of_prompt(sequence, budget);
+    const bool decodes = cache_.parts().decodes(sequence);
+    const int64_t tokens = decodes ? 1 : cache_.parts().next_part(sequence, budget);
     const bool last = std::next(next) == running_.end();
     if (tokens > 0) {
       if (!make_room(sequence, tokens)) break;  // it was the last
@@ -133,9 +111,12 @@ std::vector<Engine::Part> Engine::plan() {
     if (last) break;
     ++next;
   }
-  std::sort(decoding.begin(), decoding.end(),
-            [](const Part& a, const Part& b) { return a.sequence->slot < b.sequence->slot; });
+  std::sort(decoding.begin(), decoding.end(), [](const ScheduledPart& a, const ScheduledPart& b) {
+    return a.sequence->slot < b.sequence->slot;
+  });
   decoding.insert(decoding.end(), prompts.begin(), prompts.end());
+  invariant(!decoding.empty() || (waiting_.empty() && running_.empty()),
+            "there are requests and nothing to compute");
   return decoding;
 }
 

@@ -76,52 +76,59 @@ Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOp
   Generation result;
   const double start = seconds_now();
   loop_->start(prompt, options.sampling);
+  result.prompt_tokens = compute_prompt(prompt.subspan(held_.size()));
+  std::shared_ptr<Reading> first = loop_->read();
+  first->wait();
+  const double prefilled = seconds_now();
+  result.prefill_seconds = prefilled - start;
+  result.reason = read_tokens(std::move(first), length, options, on_token, result.ids);
+  result.decode_seconds = seconds_now() - prefilled;
+  return result;
+}
+
+// The rest of a prompt, in pieces, and the choice of the token after it. Returns how many tokens it computed.
+int64_t Generator::compute_prompt(std::span<const int32_t> rest) {
+  const auto tokens = std::ssize(rest);
   Tensor last;
-  for (std::span<const int32_t> rest = prompt.subspan(held_.size()); !rest.empty();) {
+  while (!rest.empty()) {
     const size_t piece = std::min(rest.size(), kPrefillTokens);
     last = prefill(rest.first(piece));
     rest = rest.subspan(piece);
-    result.prompt_tokens += static_cast<int64_t>(piece);
   }
-  {
-    Tape tape(false);
-    loop_->choose(model_.logits(tape, tape.constant(last), adapter_).value);
-  }
-  std::shared_ptr<Reading> chosen = loop_->read(), next;
-  chosen->wait();
-  const double prefilled = seconds_now();
-  result.prefill_seconds = prefilled - start;
+  Tape tape(false);
+  loop_->choose(model_.logits(tape, tape.constant(last), adapter_).value);
+  return tokens;
+}
+
+// Reads the tokens after a prompt of `length` tokens, beginning with `chosen`, and computes more of them
+// until the text ends. Returns why it ends.
+StopReason Generator::read_tokens(std::shared_ptr<Reading> chosen, int64_t length,
+                                  const GenerateOptions& options, const OnToken& on_token,
+                                  std::vector<int32_t>& ids) {
   // A device computes a token while the host looks at the one before.
   const bool ahead = model_.device().type != DeviceType::kCpu;
+  std::shared_ptr<Reading> next;
   const auto advance = [&] {
     loop_->step();
     next = loop_->read();
   };
-  const int64_t most = std::min(options.max_new_tokens, context - length);
-  while (static_cast<int64_t>(result.ids.size()) < most) {
-    const bool final = static_cast<int64_t>(result.ids.size()) + 1 == most;
+  const int64_t context = model_.config().max_positions,
+                most = std::min(options.max_new_tokens, context - length);
+  while (std::ssize(ids) < most) {
+    const bool final = std::ssize(ids) + 1 == most;
     if (ahead && !final) advance();
     const int32_t id = *static_cast<const int32_t*>(chosen->wait());
-    if (id == ops::kNoToken) fail_without_token(result.ids.size(), length);
-    if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) {
-      result.reason = StopReason::kStopToken;
-      break;
-    }
-    result.ids.push_back(id);
-    if (on_token && !on_token(id)) {
-      result.reason = StopReason::kCallback;
-      break;
-    }
-    if (final) {
-      if (length + most >= context) result.reason = StopReason::kContext;
-      break;
-    }
+    if (id == ops::kNoToken) fail_without_token(ids.size(), length);
+    if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end())
+      return StopReason::kStopToken;
+    ids.push_back(id);
+    if (on_token && !on_token(id)) return StopReason::kCallback;
+    if (final) return length + most >= context ? StopReason::kContext : StopReason::kLength;
     if (!ahead) advance();
     held_.push_back(id);
     chosen = std::move(next);
   }
-  result.decode_seconds = seconds_now() - prefilled;
-  return result;
+  return StopReason::kLength;
 }
 
 }  // namespace temper::rollout

@@ -45,6 +45,9 @@ class Generator {
  private:
   void use(const layers::Adapter* adapter);
   Tensor prefill(std::span<const int32_t> ids);  // hidden state after the last of ids, [1, hidden]
+  int64_t compute_prompt(std::span<const int32_t> rest);
+  StopReason read_tokens(std::shared_ptr<Reading> chosen, int64_t length, const GenerateOptions& options,
+                         const OnToken& on_token, std::vector<int32_t>& ids);
   void reserve(int64_t tokens);
   [[noreturn]] void fail_without_token(size_t generated, int64_t prompt_tokens);
 

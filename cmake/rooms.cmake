@@ -256,11 +256,31 @@ ${rooms}  };
   file(WRITE ${CMAKE_BINARY_DIR}/left_out.txt "${text}")
 endfunction()
 
+# The call list of a kind whose files register themselves, written by the build (cmake/kernels.cmake).
+function(temper_list_files kind)
+  set(folder ${PROJECT_SOURCE_DIR}/src/${kind})
+  set(list ${CMAKE_BINARY_DIR}/generated/register_${kind}.cpp)
+  set(sources "")
+  foreach(room ${ARGN})
+    file(GLOB files CONFIGURE_DEPENDS ${folder}/${room}/*.cpp ${folder}/${room}/*.cu)
+    list(APPEND sources ${files})
+  endforeach()
+  list(JOIN ARGN "," rooms)
+  add_custom_command(OUTPUT ${list}
+    COMMAND ${CMAKE_COMMAND} -D KIND=${kind} -D FOLDER=${folder} -D ROOMS=${rooms} -D OUTPUT=${list}
+      -P ${PROJECT_SOURCE_DIR}/cmake/kernels.cmake
+    DEPENDS ${PROJECT_SOURCE_DIR}/cmake/kernels.cmake ${sources} COMMENT "Listing what src/${kind} registers" VERBATIM)
+  # A library of its own: nothing that temper_lib is made of must be built before the list is written.
+  add_library(temper_list_${kind} OBJECT ${list})
+  target_compile_options(temper_list_${kind} PRIVATE $<TARGET_PROPERTY:temper_lib,COMPILE_OPTIONS>)
+  target_sources(temper_lib PRIVATE $<TARGET_OBJECTS:temper_list_${kind}>)
+endfunction()
+
 # Enters src/<kind>: its own files, its rooms, and the generated call list temper::<kind>::register_all(); none for a
 # PLAIN kind, whose rooms are included by those who want them. ONCE, CALLS: as temper_add_sources has them, for all rooms.
-# ALIKE: as temper_group_sources has it.
+# ALIKE: as temper_group_sources has it. BY_FILE: each file of a room registers itself, not each room.
 function(add_kind kind)
-  cmake_parse_arguments(kind "PLAIN;ALIKE" "" "" ${ARGN})
+  cmake_parse_arguments(kind "PLAIN;ALIKE;BY_FILE" "" "" ${ARGN})
   set_property(GLOBAL PROPERTY temper_alike_${kind} ${kind_ALIKE})
   set(pace ${kind_UNPARSED_ARGUMENTS})
   set_property(GLOBAL PROPERTY temper_pace_${kind} ${pace})
@@ -272,6 +292,10 @@ function(add_kind kind)
     return()
   endif()
   get_property(names GLOBAL PROPERTY temper_rooms_${kind})
+  if(kind_BY_FILE)
+    temper_list_files(${kind} ${names})
+    return()
+  endif()
   set(declarations "")
   set(calls "")
   foreach(name ${names})

@@ -11,7 +11,6 @@ constexpr void nothing(Arguments...) {}
 
 }  // namespace
 
-void register_counted();
 void register_counted() {
   register_tensor_functions(DeviceType::kCounted,
                             {.copy = nothing, .add = nothing, .fill = nothing, .fill_normal = nothing});

@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "backends/cublaslt/cublaslt.h"
 #include "backends/cublaslt/softmax_rows.h"
 #include "backends/gpu_gemm/library.h"
 #include "backends/gpu_gemm/product.h"
+#include "ops/cross_entropy/cross_entropy.h"
 
 namespace temper::backends {
 namespace {
@@ -169,13 +169,13 @@ CrossEntropy::Output forward(const CrossEntropy& op, bool want_dhidden, const Gr
 
 }  // namespace
 
-ops::Kernel<CrossEntropy> cublaslt_cross_entropy_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = ops::accept_all<CrossEntropy::Signature>,
-          .forward = forward,
-          .missing = refuse_without_cublaslt,
-          .repeats = true,
-          .outline = {forward}};
+void register_cublaslt_cross_entropy() {
+  ops::kernels<CrossEntropy>().add("cublaslt", {.hardware = hardware::kGpu,
+                                                .accepts = ops::accept_all<CrossEntropy::Signature>,
+                                                .forward = forward,
+                                                .missing = refuse_without_cublaslt,
+                                                .repeats = true,
+                                                .outline = {forward}});
 }
 
 }  // namespace temper::backends

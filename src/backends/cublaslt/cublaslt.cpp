@@ -1,5 +1,3 @@
-#include "backends/cublaslt/cublaslt.h"
-
 #include "backends/gpu_gemm/library.h"
 #include "base/libraries.h"
 
@@ -14,13 +12,6 @@ LibraryState probe() {
 
 }  // namespace
 
-void register_cublaslt();
-void register_cublaslt() {
-  registry<LibraryProbe>().add("cuBLASLt", probe);
-  ops::kernels<ops::CrossEntropy>().add("cublaslt", cublaslt_cross_entropy_kernel());
-  ops::kernels<ops::Linear>().add("cublaslt", cublaslt_linear_kernel());
-  ops::kernels<ops::Linear>().add("cublaslt_invariant", cublaslt_invariant_linear_kernel());
-  ops::kernels<ops::LoraLinear>().add("cublaslt", cublaslt_lora_linear_kernel());
-}
+void register_cublaslt() { registry<LibraryProbe>().add("cuBLASLt", probe); }
 
 }  // namespace temper::backends

@@ -1,4 +1,4 @@
-#include "backends/cublaslt/cublaslt.h"
+#include "ops/linear/linear.h"
 #include "backends/gpu/sums.h"
 #include "backends/gpu_gemm/few_rows.h"
 #include "backends/gpu_gemm/library.h"
@@ -44,24 +44,21 @@ ops::Refusal accepts_alike(const Linear::Signature& signature, const HardwareFac
 
 }  // namespace
 
-ops::Kernel<Linear> cublaslt_linear_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = ops::accept_all<Linear::Signature>,
-          .forward = forward,
-          .backward = backward,
-          .missing = refuse_without_cublaslt,
-          .traits = {.reads_codes = are_few_rows},
-          .outline = {forward, backward}};
-}
-
-ops::Kernel<Linear> cublaslt_invariant_linear_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts_alike,
-          .forward = forward_alike,
-          .backward = backward,
-          .missing = refuse_without_cublaslt,
-          .batch_invariant = true,
-          .outline = {forward_alike, backward}};
+void register_cublaslt_linear() {
+  ops::kernels<Linear>().add("cublaslt", {.hardware = hardware::kGpu,
+                                          .accepts = ops::accept_all<Linear::Signature>,
+                                          .forward = forward,
+                                          .backward = backward,
+                                          .missing = refuse_without_cublaslt,
+                                          .traits = {.reads_codes = are_few_rows},
+                                          .outline = {forward, backward}});
+  ops::kernels<Linear>().add("cublaslt_invariant", {.hardware = hardware::kGpu,
+                                                    .accepts = accepts_alike,
+                                                    .forward = forward_alike,
+                                                    .backward = backward,
+                                                    .missing = refuse_without_cublaslt,
+                                                    .batch_invariant = true,
+                                                    .outline = {forward_alike, backward}});
 }
 
 }  // namespace temper::backends

@@ -1,6 +1,6 @@
 #include "backends/gpu_gemm/lora_linear.h"
 
-#include "backends/cublaslt/cublaslt.h"
+#include "ops/lora_linear/lora_linear.h"
 
 namespace temper::backends {
 namespace {
@@ -13,8 +13,9 @@ struct ByCublaslt {
 
 }  // namespace
 
-ops::Kernel<ops::LoraLinear> cublaslt_lora_linear_kernel() {
-  return lora_linear_by<ByCublaslt>(ops::accept_all<ops::LoraLinear::Signature>);
+void register_cublaslt_lora_linear() {
+  ops::kernels<ops::LoraLinear>().add(
+      "cublaslt", lora_linear_by<ByCublaslt>(ops::accept_all<ops::LoraLinear::Signature>));
 }
 
 }  // namespace temper::backends

@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/philox.h"
 #include "backends/cuda/pieces.h"
+#include "backends/floats.h"
 #include "backends/gpu/device_code.h"
+#include "ops/adamw/adamw.h"
 
 namespace temper::backends {
 namespace {
@@ -307,8 +308,10 @@ void forward(const AdamW& op) {
 
 }  // namespace
 
-ops::Kernel<AdamW> cuda_adamw_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = refuse_float16<AdamW::Signature>, .forward = forward, .repeats = true};
+void register_cuda_adamw() {
+  ops::kernels<AdamW>().add(
+      "cuda",
+      {.hardware = hardware::kGpu, .accepts = refuse_float16<AdamW::Signature>, .forward = forward, .repeats = true});
 }
 
 }  // namespace temper::backends

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "backends/cuda/attention_tiles.h"
-#include "backends/cuda/cuda.h"
 #include "backends/gpu/attention_shapes.h"
+#include "ops/attention/attention.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::backends {
@@ -357,14 +357,14 @@ std::optional<ops::Better> better(const Attention::Signature& s, const HardwareF
 
 }  // namespace
 
-ops::Kernel<Attention> cuda_attention_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .better = better,
-          .repeats = true,
-          .outline = {.backward = outline_backward}};
+void register_cuda_attention() {
+  ops::kernels<Attention>().add("cuda", {.hardware = hardware::kGpu,
+                                         .accepts = accepts,
+                                         .forward = forward,
+                                         .backward = backward,
+                                         .better = better,
+                                         .repeats = true,
+                                         .outline = {.backward = outline_backward}});
 }
 
 }  // namespace temper::backends

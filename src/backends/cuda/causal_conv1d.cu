@@ -1,7 +1,6 @@
 // Each thread has some channels of a run of tokens and keeps the last inputs in registers: x is read once, except
 // the few tokens before a run and, backward, behind it, which are read twice.
 #include "backends/cuda/conv_window.h"
-#include "backends/cuda/cuda.h"
 #include "backends/gpu/sums.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 
@@ -327,14 +326,14 @@ ops::Refusal accepts(const CausalConv1d::Signature& s, const HardwareFacts&) {
 }
 }  // namespace
 
-ops::Kernel<CausalConv1d> cuda_causal_conv1d_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .tilings = tilings,
-          .outline = {.backward = outline_backward}};
+void register_cuda_causal_conv1d() {
+  ops::kernels<CausalConv1d>().add("cuda", {.hardware = hardware::kGpu,
+                                            .accepts = accepts,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .batch_invariant = true,
+                                            .repeats = true,
+                                            .tilings = tilings,
+                                            .outline = {.backward = outline_backward}});
 }
 }  // namespace temper::backends

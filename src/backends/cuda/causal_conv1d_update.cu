@@ -1,4 +1,3 @@
-#include "backends/cuda/cuda.h"
 #include "backends/gpu/wide_packs.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 
@@ -64,8 +63,10 @@ ops::Refusal accepts(const CausalConv1dUpdate::Signature& s, const HardwareFacts
 
 }  // namespace
 
-ops::Kernel<CausalConv1dUpdate> cuda_causal_conv1d_update_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true, .repeats = true};
+void register_cuda_causal_conv1d_update() {
+  ops::kernels<CausalConv1dUpdate>().add(
+      "cuda",
+      {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true, .repeats = true});
 }
 
 }  // namespace temper::backends

@@ -2,8 +2,8 @@
 #include <optional>
 #include <vector>
 
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/delta_rule.h"
+#include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::backends {
@@ -294,15 +294,15 @@ std::vector<ops::Tiling> tilings(const ChunkGatedDeltaRule::Signature&) {
 
 }  // namespace
 
-ops::Kernel<ChunkGatedDeltaRule> cuda_chunk_gated_delta_rule_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .tilings = tilings,
-          .outline = {outline_forward, outline_backward}};
+void register_cuda_chunk_gated_delta_rule() {
+  ops::kernels<ChunkGatedDeltaRule>().add("cuda", {.hardware = hardware::kGpu,
+                                                   .accepts = accepts,
+                                                   .forward = forward,
+                                                   .backward = backward,
+                                                   .batch_invariant = true,
+                                                   .repeats = true,
+                                                   .tilings = tilings,
+                                                   .outline = {outline_forward, outline_backward}});
 }
 
 }  // namespace temper::backends

@@ -4,8 +4,9 @@
 #include <map>
 #include <mutex>
 
-#include "backends/cuda/cuda.h"
 #include "backends/gpu/dependent_launch.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/decode_attention.h"
 
 namespace temper::backends {
 namespace {
@@ -367,8 +368,8 @@ ops::Refusal accepts(const DecodeAttention::Signature& s, const HardwareFacts&) 
 
 }  // namespace
 
-ops::Kernel<DecodeAttention> cuda_decode_attention_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward};
+void register_cuda_decode_attention() {
+  ops::kernels<DecodeAttention>().add("cuda", {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward});
 }
 
 }  // namespace temper::backends

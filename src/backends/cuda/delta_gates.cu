@@ -1,4 +1,3 @@
-#include "backends/cuda/cuda.h"
 #include "backends/gpu/device_code.h"
 #include "backends/gpu/sums.h"
 #include "ops/chunk_gated_delta_rule/delta_gates.h"
@@ -157,13 +156,13 @@ ops::Refusal accepts(const DeltaGates::Signature& s, const HardwareFacts&) {
 
 }  // namespace
 
-ops::Kernel<DeltaGates> cuda_delta_gates_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true,
-          .outline = {.backward = outline_backward}};
+void register_cuda_delta_gates() {
+  ops::kernels<DeltaGates>().add("cuda", {.hardware = hardware::kGpu,
+                                          .accepts = accepts,
+                                          .forward = forward,
+                                          .backward = backward,
+                                          .batch_invariant = true,
+                                          .outline = {.backward = outline_backward}});
 }
 
 }  // namespace temper::backends

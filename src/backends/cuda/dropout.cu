@@ -1,6 +1,6 @@
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/philox.h"
 #include "backends/gpu/device_code.h"
+#include "ops/dropout/dropout.h"
 
 namespace temper::backends {
 namespace {
@@ -54,8 +54,9 @@ Tensor forward(const Dropout& op) {
 
 }  // namespace
 
-ops::Kernel<Dropout> cuda_dropout_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = ops::accept_all<Dropout::Signature>, .forward = forward};
+void register_cuda_dropout() {
+  ops::kernels<Dropout>().add(
+      "cuda", {.hardware = hardware::kGpu, .accepts = ops::accept_all<Dropout::Signature>, .forward = forward});
 }
 
 }  // namespace temper::backends

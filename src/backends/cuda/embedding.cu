@@ -1,5 +1,6 @@
-#include "backends/cuda/cuda.h"
+#include "backends/floats.h"
 #include "backends/gpu/device_code.h"
+#include "ops/embedding/embedding.h"
 
 namespace temper::backends {
 namespace {
@@ -110,11 +111,11 @@ void backward(const Embedding& op, const Tensor& dy, const GradTarget& table) {
 
 }  // namespace
 
-ops::Kernel<Embedding> cuda_embedding_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = refuse_float16<Embedding::Signature>,
-          .forward = forward,
-          .backward = backward};
+void register_cuda_embedding() {
+  ops::kernels<Embedding>().add("cuda", {.hardware = hardware::kGpu,
+                                         .accepts = refuse_float16<Embedding::Signature>,
+                                         .forward = forward,
+                                         .backward = backward});
 }
 
 }  // namespace temper::backends

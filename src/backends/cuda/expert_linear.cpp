@@ -1,6 +1,5 @@
 #include "ops/expert_linear/expert_linear.h"
 
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/expert_products.h"
 #include "backends/gpu/expert_rows.h"
 
@@ -28,20 +27,20 @@ Tensor backward(const ExpertLinear& op, const Tensor& dy, bool want_dx, const Gr
 }
 
 ops::Refusal accepts(const ExpertLinear::Signature& s, const HardwareFacts& facts) {
-  return cuda_moe_experts_kernel().accepts(
-      {.dtype = s.dtype, .hidden = s.in, .width = s.out, .experts = s.experts, .top_k = 1}, facts);
+  return refuse_experts({.dtype = s.dtype, .hidden = s.in, .width = s.out, .experts = s.experts, .top_k = 1},
+                        facts);
 }
 
 }  // namespace
 
-ops::Kernel<ExpertLinear> cuda_expert_linear_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {forward, backward}};
+void register_cuda_expert_linear() {
+  ops::kernels<ExpertLinear>().add("cuda", {.hardware = hardware::kGpu,
+                                            .accepts = accepts,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .batch_invariant = true,
+                                            .repeats = true,
+                                            .outline = {forward, backward}});
 }
 
 }  // namespace temper::backends

@@ -1,7 +1,7 @@
 // One launch for a matrix or for all experts: every byte is read and written once.
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/group_places.h"
 #include "backends/gpu/fake_ranges.h"
+#include "ops/fake_quantize/fake_quantize.h"
 
 namespace temper::backends {
 namespace {
@@ -273,12 +273,12 @@ ops::Refusal accepts(const FakeQuantize::Signature& signature, const HardwareFac
 
 }  // namespace
 
-ops::Kernel<FakeQuantize> cuda_fake_quantize_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .traits = {.wide = true}};
+void register_cuda_fake_quantize() {
+  ops::kernels<FakeQuantize>().add("cuda", {.hardware = hardware::kGpu,
+                                            .accepts = accepts,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .traits = {.wide = true}});
 }
 
 }  // namespace temper::backends

@@ -1,6 +1,6 @@
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/pieces.h"
 #include "backends/gpu/device_code.h"
+#include "ops/global_norm/global_norm.h"
 
 namespace temper::backends {
 namespace {
@@ -96,12 +96,12 @@ ops::Refusal accepts(const GlobalNorm::Signature&, const HardwareFacts&) { retur
 
 }  // namespace
 
-ops::Kernel<GlobalNorm> cuda_global_norm_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .repeats = true,
-          .outline = {.forward = outline_forward}};
+void register_cuda_global_norm() {
+  ops::kernels<GlobalNorm>().add("cuda", {.hardware = hardware::kGpu,
+                                          .accepts = accepts,
+                                          .forward = forward,
+                                          .repeats = true,
+                                          .outline = {.forward = outline_forward}});
 }
 
 }  // namespace temper::backends

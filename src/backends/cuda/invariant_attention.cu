@@ -1,11 +1,11 @@
 // Attention of training with the sums of paged_attention, bit for bit. Backward is another kernel's.
 #include <algorithm>
 
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/ordered_tiles.h"
 #include "backends/gpu/attention_documents.h"
 #include "backends/gpu/attention_operands.h"
 #include "backends/gpu/attention_shapes.h"
+#include "ops/attention/attention.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::backends {
@@ -101,15 +101,16 @@ ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) 
 
 }  // namespace
 
-ops::Kernel<Attention> cuda_invariant_attention_kernel() {
-  return {
-      .hardware = hardware::kGpu,
-      .accepts = accepts,
-      .forward = forward,
-      .needs = {.backward = {"hopper", "cudnn"}},  // which read the logs of denominators that forward keeps
-      .batch_invariant = true,
-      .repeats = true,
-      .outline = {forward, nullptr}};
+void register_cuda_invariant_attention() {
+  ops::kernels<Attention>().add(
+      "cuda_invariant",
+      {.hardware = hardware::kGpu,
+       .accepts = accepts,
+       .forward = forward,
+       .needs = {.backward = {"hopper", "cudnn"}},  // which read the logs of denominators that forward keeps
+       .batch_invariant = true,
+       .repeats = true,
+       .outline = {forward, nullptr}});
 }
 
 }  // namespace temper::backends

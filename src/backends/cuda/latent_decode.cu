@@ -5,6 +5,7 @@
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/latent_decode.h"
 #include "backends/cuda/page_shift.h"
+#include "ops/latent_decode/latent_decode.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::backends {
@@ -333,9 +334,13 @@ ops::Refusal accepts(const LatentDecode::Signature& s, const HardwareFacts&) {
 
 }  // namespace
 
-ops::Kernel<LatentDecode> cuda_latent_decode_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true, .repeats = true,
-          .traits = {.reads_pages = true}};
+void register_cuda_latent_decode() {
+  ops::kernels<LatentDecode>().add("cuda", {.hardware = hardware::kGpu,
+                                            .accepts = accepts,
+                                            .forward = forward,
+                                            .batch_invariant = true,
+                                            .repeats = true,
+                                            .traits = {.reads_pages = true}});
 }
 
 }  // namespace temper::backends

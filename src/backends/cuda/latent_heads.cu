@@ -1,6 +1,7 @@
 // One block a token, whose heads are cut apart and put together in packs of 16 bytes.
-#include "backends/cuda/cuda.h"
+#include "backends/floats.h"
 #include "backends/gpu/device_code.h"
+#include "ops/latent_heads/latent_heads.h"
 
 namespace temper::backends {
 namespace {
@@ -102,12 +103,12 @@ LatentHeads::Grads backward(const LatentHeads& op, const Tensor& dk, const Tenso
 
 }  // namespace
 
-ops::Kernel<LatentHeads> cuda_latent_heads_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = refuse_float16<LatentHeads::Signature>,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true};
+void register_cuda_latent_heads() {
+  ops::kernels<LatentHeads>().add("cuda", {.hardware = hardware::kGpu,
+                                           .accepts = refuse_float16<LatentHeads::Signature>,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .batch_invariant = true});
 }
 
 }  // namespace temper::backends

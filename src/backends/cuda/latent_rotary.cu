@@ -1,6 +1,7 @@
 // One block a token: what is not rotated is copied in packs of 16 bytes, then a thread takes a pair of entries.
-#include "backends/cuda/cuda.h"
+#include "backends/floats.h"
 #include "backends/gpu/device_code.h"
+#include "ops/latent_heads/latent_rotary.h"
 
 namespace temper::backends {
 namespace {
@@ -99,12 +100,12 @@ LatentRotary::Grads backward(const LatentRotary& op, const Tensor& dq, const Ten
 
 }  // namespace
 
-ops::Kernel<LatentRotary> cuda_latent_rotary_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = refuse_float16<LatentRotary::Signature>,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true};
+void register_cuda_latent_rotary() {
+  ops::kernels<LatentRotary>().add("cuda", {.hardware = hardware::kGpu,
+                                            .accepts = refuse_float16<LatentRotary::Signature>,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .batch_invariant = true});
 }
 
 }  // namespace temper::backends

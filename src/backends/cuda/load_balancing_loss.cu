@@ -1,6 +1,6 @@
 // Counts and sums of all routers are added up expert by expert; one block makes the loss, or its gradient, of them.
-#include "backends/cuda/cuda.h"
 #include "backends/gpu/device_code.h"
+#include "ops/load_balancing_loss/load_balancing_loss.h"
 
 namespace temper::backends {
 namespace {
@@ -106,8 +106,10 @@ ops::Refusal accepts(const LoadBalancingLoss::Signature&, const HardwareFacts&) 
 
 }  // namespace
 
-ops::Kernel<LoadBalancingLoss> cuda_load_balancing_loss_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward, .repeats = true};
+void register_cuda_load_balancing_loss() {
+  ops::kernels<LoadBalancingLoss>().add(
+      "cuda",
+      {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward, .repeats = true});
 }
 
 }  // namespace temper::backends

@@ -1,7 +1,7 @@
 #include "backends/gpu/lora_moe_experts.h"
 
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/expert_products.h"
+#include "ops/lora_moe_experts/lora_moe_experts.h"
 
 namespace temper::backends {
 namespace {
@@ -49,14 +49,14 @@ using Steps = LoraMoeExpertsBy<Products>;
 
 }  // namespace
 
-ops::Kernel<LoraMoeExperts> cuda_lora_moe_experts_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = cuda_moe_experts_kernel().accepts,
-          .forward = Steps::forward,
-          .backward = Steps::backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {Steps::forward, Steps::backward}};
+void register_cuda_lora_moe_experts() {
+  ops::kernels<LoraMoeExperts>().add("cuda", {.hardware = hardware::kGpu,
+                                              .accepts = refuse_experts,
+                                              .forward = Steps::forward,
+                                              .backward = Steps::backward,
+                                              .batch_invariant = true,
+                                              .repeats = true,
+                                              .outline = {Steps::forward, Steps::backward}});
 }
 
 }  // namespace temper::backends

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/expert_products.h"
 #include "backends/gpu/expert_rows.h"
 
@@ -51,23 +50,23 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
   return grads;
 }
 
-ops::Refusal accepts(const MoeExperts::Signature& s, const HardwareFacts&) {
+}  // namespace
+
+ops::Refusal refuse_experts(const MoeExperts::Signature& s, const HardwareFacts&) {
   if (const ops::Refusal other = ops::refuse_other_forms(s)) return other;
   if (s.experts > kMostExperts)
     return fmt::format("is for at most {} experts, this has {}", kMostExperts, s.experts);
   return std::nullopt;
 }
 
-}  // namespace
-
-ops::Kernel<MoeExperts> cuda_moe_experts_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {forward, backward}};
+void register_cuda_moe_experts() {
+  ops::kernels<MoeExperts>().add("cuda", {.hardware = hardware::kGpu,
+                                          .accepts = refuse_experts,
+                                          .forward = forward,
+                                          .backward = backward,
+                                          .batch_invariant = true,
+                                          .repeats = true,
+                                          .outline = {forward, backward}});
 }
 
 }  // namespace temper::backends

@@ -1,8 +1,8 @@
 // Scores, choice and weights of a token by one warp. Sums over the tokens are added up by blocks and then in the
 // blocks' order, so that they repeat.
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/router_scores.h"
 #include "backends/gpu/dependent_launch.h"
+#include "ops/moe_router/moe_router.h"
 
 namespace temper::backends {
 namespace {
@@ -266,14 +266,14 @@ ops::Refusal accepts(const MoeRouter::Signature& s, const HardwareFacts&) {
 
 }  // namespace
 
-ops::Kernel<MoeRouter> cuda_moe_router_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = moe_router_gradient,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {.forward = outline_forward}};
+void register_cuda_moe_router() {
+  ops::kernels<MoeRouter>().add("cuda", {.hardware = hardware::kGpu,
+                                         .accepts = accepts,
+                                         .forward = forward,
+                                         .backward = moe_router_gradient,
+                                         .batch_invariant = true,
+                                         .repeats = true,
+                                         .outline = {.forward = outline_forward}});
 }
 
 }  // namespace temper::backends

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/page_shift.h"
 #include "backends/gpu/attention_operands.h"
+#include "ops/attention/paged_attention.h"
 
 namespace temper::backends {
 namespace {
@@ -137,13 +137,13 @@ ops::Refusal accepts(const PagedAttention::Signature& s, const HardwareFacts&) {
 
 }  // namespace
 
-ops::Kernel<PagedAttention> cuda_paged_attention_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {outline}};
+void register_cuda_paged_attention() {
+  ops::kernels<PagedAttention>().add("cuda", {.hardware = hardware::kGpu,
+                                              .accepts = accepts,
+                                              .forward = forward,
+                                              .batch_invariant = true,
+                                              .repeats = true,
+                                              .outline = {outline}});
 }
 
 }  // namespace temper::backends

@@ -1,10 +1,8 @@
 #include "backends/cuda/primitives.h"
 
-#include "backends/cuda/cuda.h"
-
 namespace temper::backends {
 
-void register_primitives() {
+void register_cuda_primitives() {
   primitives::PrimitiveFunctions functions;
   set_elementwise(functions);
   set_matmul(functions);

@@ -2,7 +2,6 @@
 // registers. What is read of a token after its step is a sum over what was known before it:
 //   y = q' (e^g S + k u') = q' e^g S + (q' k) u',   u = beta (v - k' e^g S)
 // so that threads meet once for each token.
-#include "backends/cuda/cuda.h"
 #include "backends/gpu/device_code.h"
 #include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
 #include "tensor/host_inputs.h"
@@ -260,8 +259,10 @@ ops::Refusal accepts(const RecurrentGatedDeltaRule::Signature& s, const Hardware
 
 }  // namespace
 
-ops::Kernel<RecurrentGatedDeltaRule> cuda_recurrent_gated_delta_rule_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true, .repeats = true};
+void register_cuda_recurrent_gated_delta_rule() {
+  ops::kernels<RecurrentGatedDeltaRule>().add(
+      "cuda",
+      {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true, .repeats = true});
 }
 
 }  // namespace temper::backends

@@ -1,8 +1,8 @@
 // A group of threads keeps a row in registers: every byte is read and written once.
 #include "backends/cuda/ahead.h"
-#include "backends/cuda/cuda.h"
 #include "backends/gpu/dependent_launch.h"
 #include "backends/gpu/sums.h"
+#include "ops/rms_norm/rms_norm.h"
 
 namespace temper::backends {
 namespace {
@@ -349,12 +349,12 @@ ops::Refusal accepts(const RmsNorm::Signature& signature, const HardwareFacts&) 
 
 }  // namespace
 
-ops::Kernel<RmsNorm> cuda_rms_norm_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .outline = {.backward = outline_backward}};
+void register_cuda_rms_norm() {
+  ops::kernels<RmsNorm>().add("cuda", {.hardware = hardware::kGpu,
+                                       .accepts = accepts,
+                                       .forward = forward,
+                                       .backward = backward,
+                                       .outline = {.backward = outline_backward}});
 }
 
 }  // namespace temper::backends

@@ -1,7 +1,7 @@
 // A group of lanes has a row, so that every byte is read and written once.
-#include "backends/cuda/cuda.h"
 #include "backends/gpu/sums.h"
 #include "backends/gpu/wide_packs.h"
+#include "ops/rms_norm_gated/rms_norm_gated.h"
 
 namespace temper::backends {
 namespace {
@@ -243,13 +243,13 @@ ops::Refusal accepts(const RmsNormGated::Signature& s, const HardwareFacts&) {
 
 }  // namespace
 
-ops::Kernel<RmsNormGated> cuda_rms_norm_gated_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true,
-          .outline = {.backward = outline_backward}};
+void register_cuda_rms_norm_gated() {
+  ops::kernels<RmsNormGated>().add("cuda", {.hardware = hardware::kGpu,
+                                            .accepts = accepts,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .batch_invariant = true,
+                                            .outline = {.backward = outline_backward}});
 }
 
 }  // namespace temper::backends

@@ -2,10 +2,10 @@
 // batch of a token's heads at a time, all loads of a batch before the first use, so that angles and weights are read
 // once for several heads. What is not there (the end of a batch, threads beyond half a head) is read from somewhere
 // that is: loads without conditions travel together.
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/rotary_heads.h"
 #include "backends/gpu/dependent_launch.h"
 #include "backends/gpu/sums.h"
+#include "ops/rotary/rotary.h"
 
 namespace temper::backends {
 namespace {
@@ -367,12 +367,12 @@ ops::Refusal accepts(const Rotary::Signature& signature, const HardwareFacts&) {
 
 }  // namespace
 
-ops::Kernel<Rotary> cuda_rotary_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .outline = {.backward = outline_backward}};
+void register_cuda_rotary() {
+  ops::kernels<Rotary>().add("cuda", {.hardware = hardware::kGpu,
+                                      .accepts = accepts,
+                                      .forward = forward,
+                                      .backward = backward,
+                                      .outline = {.backward = outline_backward}});
 }
 
 }  // namespace temper::backends

@@ -1,7 +1,7 @@
 #include "backends/gpu/rounded_experts.h"
 
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/expert_products.h"
+#include "ops/rounded_experts/rounded_experts.h"
 
 namespace temper::backends {
 namespace {
@@ -34,19 +34,19 @@ using RoundedSteps = RoundedExpertsBy<RoundedProducts>;
 
 ops::Refusal accepts(const RoundedExperts::Signature& s, const HardwareFacts& facts) {
   if (const ops::Refusal refusal = refuse_rounding(s)) return refusal;
-  return cuda_moe_experts_kernel().accepts({s.dtype, s.hidden, s.width, s.experts, s.top_k}, facts);
+  return refuse_experts({s.dtype, s.hidden, s.width, s.experts, s.top_k}, facts);
 }
 
 }  // namespace
 
-ops::Kernel<RoundedExperts> cuda_rounded_experts_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = RoundedSteps::forward,
-          .backward = RoundedSteps::backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {RoundedSteps::forward, RoundedSteps::backward}};
+void register_cuda_rounded_experts() {
+  ops::kernels<RoundedExperts>().add("cuda", {.hardware = hardware::kGpu,
+                                              .accepts = accepts,
+                                              .forward = RoundedSteps::forward,
+                                              .backward = RoundedSteps::backward,
+                                              .batch_invariant = true,
+                                              .repeats = true,
+                                              .outline = {RoundedSteps::forward, RoundedSteps::backward}});
 }
 
 }  // namespace temper::backends

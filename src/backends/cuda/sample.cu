@@ -3,8 +3,8 @@
 // by their rank or by the probability before them, digit by digit of the score, from histograms. The barriers
 // are for blocks that all run: the launch is cooperative, one block on each multiprocessor, so that it fails rather than
 // hangs where they do not fit.
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/sample_cut.h"
+#include "ops/sample/sample.h"
 
 namespace temper::backends {
 namespace {
@@ -387,8 +387,8 @@ ops::Refusal accepts(const Sample::Signature& s, const HardwareFacts&) {
 
 }  // namespace
 
-ops::Kernel<Sample> cuda_sample_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward};
+void register_cuda_sample() {
+  ops::kernels<Sample>().add("cuda", {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward});
 }
 
 }  // namespace temper::backends

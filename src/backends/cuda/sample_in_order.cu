@@ -1,7 +1,6 @@
 // Rows of which all tokens stay: the random number names a unit of their probabilities, one after the other by id. A block
 // passes over a row twice, for the largest score and for the sums of its warps, each of which has a part of the row; the
 // warp that holds the unit then looks for it.
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/sample_scores.h"
 
 namespace temper::backends {

@@ -1,4 +1,5 @@
-#include "backends/cuda/cuda.h"
+#include "ops/swiglu/swiglu.h"
+#include "backends/floats.h"
 #include "backends/gpu/swiglu_rows.h"
 
 namespace temper::backends {
@@ -24,12 +25,12 @@ Tensor backward(const Swiglu& op, const Tensor& dy, const Tensor& y) {
 
 }  // namespace
 
-ops::Kernel<Swiglu> cuda_swiglu_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = refuse_float16<Swiglu::Signature>,
-          .forward = forward,
-          .backward = backward,
-          .traits = {.in_products = true}};
+void register_cuda_swiglu() {
+  ops::kernels<Swiglu>().add("cuda", {.hardware = hardware::kGpu,
+                                      .accepts = refuse_float16<Swiglu::Signature>,
+                                      .forward = forward,
+                                      .backward = backward,
+                                      .traits = {.in_products = true}});
 }
 
 }  // namespace temper::backends

@@ -162,6 +162,6 @@ void fill_normal(const Tensor& tensor, uint64_t seed, uint64_t first, double dev
 
 }  // namespace
 
-void register_tensors() { register_tensor_functions(DeviceType::kCuda, {copy, add, fill, fill_normal}); }
+void register_cuda_tensors() { register_tensor_functions(DeviceType::kCuda, {copy, add, fill, fill_normal}); }
 
 }  // namespace temper::backends

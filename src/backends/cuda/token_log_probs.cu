@@ -1,7 +1,7 @@
 // A block passes once over a row of logits: each thread keeps the largest that it has met and the sums relative to it,
 // which are merged in a fixed order.
-#include "backends/cuda/cuda.h"
 #include "backends/gpu/wide_packs.h"
+#include "ops/token_log_probs/token_log_probs.h"
 
 namespace temper::backends {
 namespace {
@@ -166,12 +166,12 @@ ops::Refusal accepts(const TokenLogProbs::Signature& s, const HardwareFacts&) {
 
 }  // namespace
 
-ops::Kernel<TokenLogProbs> cuda_token_log_probs_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true};
+void register_cuda_token_log_probs() {
+  ops::kernels<TokenLogProbs>().add("cuda", {.hardware = hardware::kGpu,
+                                             .accepts = accepts,
+                                             .forward = forward,
+                                             .backward = backward,
+                                             .batch_invariant = true});
 }
 
 }  // namespace temper::backends

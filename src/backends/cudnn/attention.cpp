@@ -1,6 +1,6 @@
 // Attention through cuDNN. Documents of one length are a plain batch; others are packed ("ragged"), padded to
 // few shapes on paper only. Plans know the documents' lengths from the host and read them on the device.
-#include "backends/cudnn/cudnn.h"
+#include "ops/attention/attention.h"
 #include "backends/cudnn/library.h"
 #include "backends/cudnn/packing.h"
 #include "backends/cudnn/padded_backward.h"
@@ -177,25 +177,28 @@ Attention::Grads backward(const Attention& op, const Attention::Output& out, con
 
 }  // namespace
 
-ops::Kernel<Attention> attention_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = refuse_packed_attention,
-          .forward = forward,
-          .backward = backward<true>,
-          .missing = missing,
-          .repeats = true,
-          .outline = {forward, backward<true>}};
-}
-
-ops::Kernel<Attention> nondeterministic_attention_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = refuse_packed_attention,
-          .forward = forward,
-          .backward = backward<false>,
-          .missing = missing,
-          .deterministic = false,
-          .repeats = true,
-          .outline = {forward, backward<false>}};
+// Of the kernels, the first gives the same bits every time; on compute capability 9.x its backward writes the
+// gradient of all scores to memory, heads · queries · keys · 2 bytes for each document. The other sums the
+// queries' gradients in whatever order blocks finish: faster, and never chosen unless it is written. `cuda`
+// serves where these do not.
+void register_cudnn_attention() {
+  ops::kernels<Attention>().add_before("cuda", "cudnn",
+                                       {.hardware = hardware::kGpu,
+                                        .accepts = refuse_packed_attention,
+                                        .forward = forward,
+                                        .backward = backward<true>,
+                                        .missing = missing,
+                                        .repeats = true,
+                                        .outline = {forward, backward<true>}});
+  ops::kernels<Attention>().add_before("cuda", "cudnn_nondeterministic",
+                                       {.hardware = hardware::kGpu,
+                                        .accepts = refuse_packed_attention,
+                                        .forward = forward,
+                                        .backward = backward<false>,
+                                        .missing = missing,
+                                        .deterministic = false,
+                                        .repeats = true,
+                                        .outline = {forward, backward<false>}});
 }
 
 }  // namespace temper::backends::cudnn

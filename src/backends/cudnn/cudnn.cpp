@@ -1,5 +1,3 @@
-#include "backends/cudnn/cudnn.h"
-
 #include "backends/cudnn/library.h"
 #include "base/libraries.h"
 
@@ -14,14 +12,6 @@ LibraryState probe() {
 
 }  // namespace
 
-void register_cudnn();
-void register_cudnn() {
-  registry<LibraryProbe>().add("cuDNN", probe);
-  const auto add = [](std::string_view name, const ops::Kernel<ops::Attention>& kernel) {
-    ops::kernels<ops::Attention>().add_before("cuda", name, kernel);  // which serves where these do not
-  };
-  add("cudnn", cudnn::attention_kernel());
-  add("cudnn_nondeterministic", cudnn::nondeterministic_attention_kernel());
-}
+void register_cudnn() { registry<LibraryProbe>().add("cuDNN", probe); }
 
 }  // namespace temper::backends

@@ -1,11 +1,10 @@
 // What needs no GPU: what is refused, and how documents are cut and rounded. The rest is ops/attention's
 // test.
-#include "backends/cudnn/cudnn.h"
-
 #include <gtest/gtest.h>
 
 #include "backends/cudnn/documents.h"
 #include "backends/cudnn/library.h"
+#include "ops/attention/attention.h"
 
 namespace temper::backends::cudnn {
 namespace {
@@ -24,7 +23,7 @@ std::string refusal(const std::function<void(Question&)>& change) {
   HardwareFacts facts;  // of a GPU that is not here
   facts.hardware = hardware::kGpu;
   facts.compute_capability = question.capability;
-  return attention_kernel().accepts(question.signature, facts).value_or("");
+  return ops::kernels<Attention>().find("cudnn")->accepts(question.signature, facts).value_or("");
 }
 
 TEST(CudnnStatus, IsSortedByItsCause) {

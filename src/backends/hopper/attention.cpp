@@ -8,10 +8,11 @@
 #include "backends/hopper/attention_backward_kernel.h"
 #include "backends/hopper/attention_backward_rows.h"
 #include "backends/hopper/attention_items.h"
-#include "backends/hopper/hopper.h"
 #include "backends/hopper/tensor_maps.h"
+#include "base/rooms.h"
 #include "device/cuda/alone.h"
 #include "device/cuda/stream.h"
+#include "ops/attention/attention.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::backends::hopper {
@@ -180,13 +181,17 @@ Attention::Grads backward_hopper(const Attention& op, const Attention::Output& o
 
 }  // namespace
 
-ops::Kernel<Attention> attention_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts_hopper,
-          .backward = backward_hopper,
-          .needs = {.forward = {"cudnn"}},
-          .repeats = true,
-          .outline = {.backward = backward_hopper}};
+// Forward by the registered kernel `cudnn`, backward by a kernel of our own, which gives the same bits every
+// time and is faster than cuDNN's. In front of the kernels of libraries, to which it leaves what it is not
+// for.
+void register_hopper_attention() {
+  ops::kernels<Attention>().add_before(is_built("backends", "cudnn") ? "cudnn" : "cuda", "hopper",
+                                       {.hardware = hardware::kGpu,
+                                        .accepts = accepts_hopper,
+                                        .backward = backward_hopper,
+                                        .needs = {.forward = {"cudnn"}},
+                                        .repeats = true,
+                                        .outline = {.backward = backward_hopper}});
 }
 
 }  // namespace temper::backends::hopper

@@ -3,7 +3,6 @@
 
 #include "backends/gpu/expert_rows.h"
 #include "backends/hopper/experts.h"
-#include "backends/hopper/hopper.h"
 
 namespace temper::backends::hopper {
 namespace {
@@ -45,20 +44,21 @@ Tensor backward(const ExpertLinear& op, const Tensor& dy, bool want_dx, const Gr
 ops::Refusal accepts(const ExpertLinear::Signature& s, const HardwareFacts& facts) {
   if (s.in == 0 || s.out == 0)
     return "is for sizes that are multiples of 8, low-rank updates of experts may have any rank";
-  return moe_experts_kernel().accepts(
-      {.dtype = s.dtype, .hidden = s.in, .width = s.out, .experts = s.experts, .top_k = 1}, facts);
+  return refuse_experts({.dtype = s.dtype, .hidden = s.in, .width = s.out, .experts = s.experts, .top_k = 1},
+                        facts);
 }
 
 }  // namespace
 
-ops::Kernel<ExpertLinear> expert_linear_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {forward, backward}};
+void register_hopper_expert_linear() {
+  ops::kernels<ExpertLinear>().add_before("cuda", "hopper",
+                                          {.hardware = hardware::kGpu,
+                                           .accepts = accepts,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .batch_invariant = true,
+                                           .repeats = true,
+                                           .outline = {forward, backward}});
 }
 
 }  // namespace temper::backends::hopper

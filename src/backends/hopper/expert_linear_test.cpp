@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "backends/hopper/hopper.h"
+#include "ops/expert_linear/expert_linear.h"
 
 namespace temper::backends {
 namespace {
@@ -10,7 +10,10 @@ TEST(HopperExpertLinear, RefusesUpdatesOfAnyRank) {
     HardwareFacts facts;  // of a GPU that is not here
     facts.hardware = hardware::kGpu;
     facts.compute_capability = 90;
-    return hopper::expert_linear_kernel().accepts({DType::kBF16, in, out, 4}, facts).value_or("");
+    return ops::kernels<ops::ExpertLinear>()
+        .find("hopper")
+        ->accepts({DType::kBF16, in, out, 4}, facts)
+        .value_or("");
   };
   const std::string why =
       "is for sizes that are multiples of 8, low-rank updates of experts may have any rank";

@@ -8,6 +8,9 @@ namespace temper::backends::hopper {
 
 struct ExpertProductArguments;
 
+// Why these steps are not for a mixture.
+ops::Refusal refuse_experts(const ops::MoeExperts::Signature& signature, const HardwareFacts& facts);
+
 // The steps of moe_experts of one call (ops/moe_experts), in the order of the plan's rows; all tensors are
 // bfloat16, those of `rows` compact. An update's `low` and matrices begin at whole chunks. On a device that
 // only counts they compute nothing.

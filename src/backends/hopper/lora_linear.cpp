@@ -1,9 +1,9 @@
 #include <fmt/core.h>
 
 #include "backends/gpu_gemm/lora_linear.h"
-#include "backends/hopper/hopper.h"
 #include "backends/hopper/narrow_gradients.h"
 #include "backends/hopper/updated_product.h"
+#include "ops/lora_linear/lora_linear.h"
 
 namespace temper::backends::hopper {
 namespace {
@@ -30,10 +30,12 @@ ops::Refusal accepts_any_size(const ops::LoraLinear::Signature& s, const Hardwar
 
 }  // namespace
 
-ops::Kernel<ops::LoraLinear> lora_linear_kernel() { return lora_linear_by<ByHopper>(accepts_whole_vectors); }
-
-ops::Kernel<ops::LoraLinear> invariant_lora_linear_kernel() {
-  return invariant_lora_linear_by<ByHopper>(accepts_any_size);
+// In front of the library's kernel, to which it leaves what it is not for.
+void register_hopper_lora_linear() {
+  ops::kernels<ops::LoraLinear>().add_before("cublaslt", "hopper",
+                                             lora_linear_by<ByHopper>(accepts_whole_vectors));
+  ops::kernels<ops::LoraLinear>().add("hopper_invariant",
+                                      invariant_lora_linear_by<ByHopper>(accepts_any_size));
 }
 
 }  // namespace temper::backends::hopper

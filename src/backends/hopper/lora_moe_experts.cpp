@@ -4,8 +4,8 @@
 
 #include "backends/hopper/expert_products.h"
 #include "backends/hopper/experts.h"
-#include "backends/hopper/hopper.h"
 #include "backends/hopper/narrow_experts.h"
+#include "ops/lora_moe_experts/lora_moe_experts.h"
 
 namespace temper::backends::hopper {
 namespace {
@@ -56,14 +56,15 @@ using Steps = LoraMoeExpertsBy<Products>;
 
 }  // namespace
 
-ops::Kernel<LoraMoeExperts> lora_moe_experts_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = moe_experts_kernel().accepts,
-          .forward = Steps::forward,
-          .backward = Steps::backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {Steps::forward, Steps::backward}};
+void register_hopper_lora_moe_experts() {
+  ops::kernels<LoraMoeExperts>().add_before("cuda", "hopper",
+                                            {.hardware = hardware::kGpu,
+                                             .accepts = refuse_experts,
+                                             .forward = Steps::forward,
+                                             .backward = Steps::backward,
+                                             .batch_invariant = true,
+                                             .repeats = true,
+                                             .outline = {Steps::forward, Steps::backward}});
 }
 
 }  // namespace temper::backends::hopper

@@ -5,7 +5,7 @@
 #include "backends/hopper/expert_products.h"
 #include "backends/hopper/experts.h"
 #include "backends/hopper/few_choices.h"
-#include "backends/hopper/hopper.h"
+#include "ops/moe_experts/moe_experts.h"
 
 namespace temper::backends::hopper {
 namespace {
@@ -59,7 +59,9 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
   return grads;
 }
 
-ops::Refusal accepts(const MoeExperts::Signature& s, const HardwareFacts& facts) {
+}  // namespace
+
+ops::Refusal refuse_experts(const MoeExperts::Signature& s, const HardwareFacts& facts) {
   if (const ops::Refusal other = ops::refuse_other_forms(s)) return other;
   if (facts.compute_capability != 90 || s.dtype != DType::kBF16)
     return fmt::format("is for bfloat16 at compute capability 9.0, this is {} at {}.{}", to_string(s.dtype),
@@ -72,16 +74,15 @@ ops::Refusal accepts(const MoeExperts::Signature& s, const HardwareFacts& facts)
   return std::nullopt;
 }
 
-}  // namespace
-
-ops::Kernel<MoeExperts> moe_experts_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {forward, backward}};
+void register_hopper_moe_experts() {
+  ops::kernels<MoeExperts>().add_before("cuda", "hopper",
+                                        {.hardware = hardware::kGpu,
+                                         .accepts = refuse_experts,
+                                         .forward = forward,
+                                         .backward = backward,
+                                         .batch_invariant = true,
+                                         .repeats = true,
+                                         .outline = {forward, backward}});
 }
 
 }  // namespace temper::backends::hopper

@@ -3,7 +3,7 @@
 #include "backends/gpu/rounded_experts.h"
 
 #include "backends/hopper/experts.h"
-#include "backends/hopper/hopper.h"
+#include "ops/rounded_experts/rounded_experts.h"
 
 namespace temper::backends::hopper {
 namespace {
@@ -37,19 +37,20 @@ using RoundedSteps = RoundedExpertsBy<RoundedProducts>;
 
 ops::Refusal accepts(const RoundedExperts::Signature& s, const HardwareFacts& facts) {
   if (const ops::Refusal refusal = refuse_rounding(s)) return refusal;
-  return moe_experts_kernel().accepts({s.dtype, s.hidden, s.width, s.experts, s.top_k}, facts);
+  return refuse_experts({s.dtype, s.hidden, s.width, s.experts, s.top_k}, facts);
 }
 
 }  // namespace
 
-ops::Kernel<RoundedExperts> rounded_experts_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = RoundedSteps::forward,
-          .backward = RoundedSteps::backward,
-          .batch_invariant = true,
-          .repeats = true,
-          .outline = {RoundedSteps::forward, RoundedSteps::backward}};
+void register_hopper_rounded_experts() {
+  ops::kernels<RoundedExperts>().add_before("cuda", "hopper",
+                                            {.hardware = hardware::kGpu,
+                                             .accepts = accepts,
+                                             .forward = RoundedSteps::forward,
+                                             .backward = RoundedSteps::backward,
+                                             .batch_invariant = true,
+                                             .repeats = true,
+                                             .outline = {RoundedSteps::forward, RoundedSteps::backward}});
 }
 
 }  // namespace temper::backends::hopper

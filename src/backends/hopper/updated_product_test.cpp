@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "backends/gpu/swiglu_rows.h"
-#include "backends/hopper/hopper.h"
 #include "backends/test_support.h"
 #include "device/facts.h"
+#include "ops/lora_linear/lora_linear.h"
 #include "tests/support/gpu.h"
 
 namespace temper::backends {
@@ -257,7 +257,7 @@ TEST(HopperLoraLinear, Refuses) {
     HardwareFacts facts;  // of a GPU that is not here
     facts.hardware = hardware::kGpu;
     facts.compute_capability = capability;
-    return hopper::lora_linear_kernel().accepts(signature, facts).value_or("");
+    return ops::kernels<ops::LoraLinear>().find("hopper")->accepts(signature, facts).value_or("");
   };
   const ops::LoraLinear::Signature fits{DType::kBF16, 64, 96, true};
   EXPECT_EQ(refusal(fits, 90), "");

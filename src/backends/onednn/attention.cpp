@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "backends/floats.h"
-#include "backends/onednn/onednn.h"
 #include "backends/onednn/packed_tile.h"
 #include "base/threads.h"
+#include "ops/attention/attention.h"
 
 namespace temper::backends {
 namespace {
@@ -241,11 +241,11 @@ Attention::Output attend(const Attention& given, const std::vector<Document>& do
   return out;
 }
 
-ops::Kernel<Attention> attention_kernel() {
-  return {.accepts = refuse_float16,
-          .forward = forward,
-          .backward = attention_backward,
-          .outline = {outline_forward, outline_attention_backward}};
+void register_onednn_attention() {
+  ops::kernels<Attention>().add("onednn", {.accepts = refuse_float16,
+                                           .forward = forward,
+                                           .backward = attention_backward,
+                                           .outline = {outline_forward, outline_attention_backward}});
 }
 
 }  // namespace temper::backends

@@ -1,4 +1,4 @@
-#include "backends/onednn/onednn.h"
+#include "ops/attention/attention.h"
 #include "backends/test_support.h"
 
 namespace temper::backends {

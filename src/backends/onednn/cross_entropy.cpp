@@ -5,9 +5,9 @@
 #include "backends/floats.h"
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/logits.h"
-#include "backends/onednn/onednn.h"
 #include "backends/onednn/tile.h"
 #include "base/threads.h"
+#include "ops/cross_entropy/cross_entropy.h"
 
 namespace temper::backends {
 namespace {
@@ -315,11 +315,11 @@ CrossEntropy::Output forward(const CrossEntropy& op, bool want_dhidden, const Gr
 
 }  // namespace
 
-ops::Kernel<CrossEntropy> cross_entropy_kernel() {
-  return {.accepts = refuse_float16,
-          .forward = forward,
-          .backward = nullptr,
-          .outline = {.forward = outline_forward}};
+void register_onednn_cross_entropy() {
+  ops::kernels<CrossEntropy>().add("onednn", {.accepts = refuse_float16,
+                                              .forward = forward,
+                                              .backward = nullptr,
+                                              .outline = {.forward = outline_forward}});
 }
 
 }  // namespace temper::backends

@@ -1,4 +1,4 @@
-#include "backends/onednn/onednn.h"
+#include "ops/cross_entropy/cross_entropy.h"
 #include "backends/test_support.h"
 
 namespace temper::backends {
@@ -49,7 +49,8 @@ TEST_P(OnednnCrossEntropy, NothingToLearn) {
   const Tensor hidden = random_tensor({2, 4}, GetParam(), 1), weight = random_tensor({5, 4}, GetParam(), 2);
   const Tensor targets = Tensor::from(std::vector<int32_t>{CrossEntropy::kIgnore, CrossEntropy::kIgnore});
   const GradTarget target{random_tensor({5, 4}, DType::kF32, 3)};
-  const auto out = cross_entropy_kernel().forward({hidden, weight, targets, 1}, true, target);
+  const auto out =
+      kernels<CrossEntropy>().find("onednn")->forward({hidden, weight, targets, 1}, true, target);
   EXPECT_EQ(out.loss.item(), 0);
   EXPECT_TRUE(same_bits(out.dhidden, Tensor::zeros({2, 4}, GetParam())));
   EXPECT_TRUE(same_bits(target.buffer, Tensor::zeros({5, 4}, DType::kF32)));
@@ -59,8 +60,8 @@ TEST_P(OnednnCrossEntropy, LossAloneIsTheSame) {
   const Tensor hidden = random_tensor({9, 16}, GetParam(), 1),
                weight = random_tensor({600, 16}, GetParam(), 2);
   const CrossEntropy op{hidden, weight, targets_with_gaps(9, 600), 0.5f};
-  const auto alone = cross_entropy_kernel().forward(op, false, {});
-  const auto both = cross_entropy_kernel().forward(op, true, {});
+  const auto alone = kernels<CrossEntropy>().find("onednn")->forward(op, false, {});
+  const auto both = kernels<CrossEntropy>().find("onednn")->forward(op, true, {});
   EXPECT_TRUE(same_bits(alone.loss, both.loss));
   EXPECT_TRUE(same_bits(alone.nll, both.nll));
   EXPECT_FALSE(alone.dhidden.defined());

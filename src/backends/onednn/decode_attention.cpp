@@ -1,7 +1,7 @@
 // Each sequence is a document of one query for the attention kernel.
+#include "ops/attention/decode_attention.h"
 #include "backends/floats.h"
 #include "backends/onednn/attention.h"
-#include "backends/onednn/onednn.h"
 
 namespace temper::backends {
 namespace {
@@ -37,8 +37,8 @@ Tensor forward(const DecodeAttention& op) {
 
 }  // namespace
 
-ops::Kernel<DecodeAttention> decode_attention_kernel() {
-  return {.accepts = refuse_float16, .forward = forward};
+void register_onednn_decode_attention() {
+  ops::kernels<DecodeAttention>().add("onednn", {.accepts = refuse_float16, .forward = forward});
 }
 
 }  // namespace temper::backends

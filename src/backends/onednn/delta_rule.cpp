@@ -3,8 +3,8 @@
 
 #include "backends/floats.h"
 #include "backends/onednn/delta_rows.h"
-#include "backends/onednn/onednn.h"
 #include "base/threads.h"
+#include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 
 namespace temper::backends {
 namespace {
@@ -109,13 +109,14 @@ ChunkGatedDeltaRule::Output outline_forward(const ChunkGatedDeltaRule& op,
 
 }  // namespace
 
-ops::Kernel<ChunkGatedDeltaRule> delta_rule_kernel() {
-  return {.accepts = refuse_float16,
-          .forward = forward,
-          .backward = delta_rule_backward,
-          .batch_invariant = true,
-          .tilings = tilings,
-          .outline = {outline_forward, outline_delta_rule_backward}};
+void register_onednn_delta_rule() {
+  ops::kernels<ChunkGatedDeltaRule>().add("onednn",
+                                          {.accepts = refuse_float16,
+                                           .forward = forward,
+                                           .backward = delta_rule_backward,
+                                           .batch_invariant = true,
+                                           .tilings = tilings,
+                                           .outline = {outline_forward, outline_delta_rule_backward}});
 }
 
 }  // namespace temper::backends

@@ -2,7 +2,6 @@
 
 #include "backends/floats.h"
 #include "backends/onednn/expert_products.h"
-#include "backends/onednn/onednn.h"
 
 namespace temper::backends {
 namespace {
@@ -55,12 +54,13 @@ Tensor backward(const ExpertLinear& op, const Tensor& dy, bool want_dx, const Gr
 
 }  // namespace
 
-ops::Kernel<ExpertLinear> expert_linear_kernel() {
-  return {.accepts = refuse_float16,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = sums_alike(DType::kF32) && sums_alike(DType::kBF16),
-          .outline = {forward, backward}};
+void register_onednn_expert_linear() {
+  ops::kernels<ExpertLinear>().add("onednn",
+                                   {.accepts = refuse_float16,
+                                    .forward = forward,
+                                    .backward = backward,
+                                    .batch_invariant = sums_alike(DType::kF32) && sums_alike(DType::kBF16),
+                                    .outline = {forward, backward}});
 }
 
 }  // namespace temper::backends

@@ -3,7 +3,7 @@
 
 #include "backends/floats.h"
 #include "backends/onednn/attention.h"
-#include "backends/onednn/onednn.h"
+#include "ops/latent_decode/latent_decode.h"
 
 namespace temper::backends {
 namespace {
@@ -104,8 +104,9 @@ Tensor forward(const LatentDecode& op) {
 
 }  // namespace
 
-ops::Kernel<LatentDecode> latent_decode_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .batch_invariant = true};
+void register_onednn_latent_decode() {
+  ops::kernels<LatentDecode>().add("onednn",
+                                   {.accepts = refuse_float16, .forward = forward, .batch_invariant = true});
 }
 
 }  // namespace temper::backends

@@ -7,6 +7,7 @@
 #include "backends/onednn/packed_tile.h"
 #include "backends/onednn/product.h"
 #include "base/threads.h"
+#include "ops/linear/linear.h"
 
 namespace temper::backends {
 namespace {
@@ -100,12 +101,13 @@ ops::Kernel<Linear> linear_kernel() {
           .outline = {forward, backward}};
 }
 
-ops::Kernel<Linear> invariant_linear_kernel() {
-  return {.accepts = refuse_but_float32,
-          .forward = forward_alike,
-          .backward = backward,
-          .batch_invariant = sums_alike(DType::kF32),
-          .outline = {forward_alike, backward}};
+void register_onednn_linear() {
+  ops::kernels<Linear>().add("onednn", linear_kernel());
+  ops::kernels<Linear>().add("onednn_invariant", {.accepts = refuse_but_float32,
+                                                  .forward = forward_alike,
+                                                  .backward = backward,
+                                                  .batch_invariant = sums_alike(DType::kF32),
+                                                  .outline = {forward_alike, backward}});
 }
 
 }  // namespace temper::backends

@@ -1,3 +1,4 @@
+#include "ops/lora_linear/lora_linear.h"
 #include "backends/floats.h"
 #include "backends/onednn/onednn.h"
 #include "backends/onednn/product.h"
@@ -232,20 +233,17 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
 
 }  // namespace
 
-ops::Kernel<LoraLinear> lora_linear_kernel() {
-  return {.accepts = refuse_float16,
-          .forward = forward,
-          .backward = backward,
-          .traits = {.reads_codes = takes_few_rows},
-          .outline = {forward, backward}};
-}
-
-ops::Kernel<LoraLinear> invariant_lora_linear_kernel() {
-  return {.accepts = refuse_but_float32,
-          .forward = forward_alike,
-          .backward = backward,
-          .batch_invariant = sums_alike(DType::kF32),
-          .outline = {forward_alike, backward}};
+void register_onednn_lora_linear() {
+  ops::kernels<LoraLinear>().add("onednn", {.accepts = refuse_float16,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .traits = {.reads_codes = takes_few_rows},
+                                            .outline = {forward, backward}});
+  ops::kernels<LoraLinear>().add("onednn_invariant", {.accepts = refuse_but_float32,
+                                                      .forward = forward_alike,
+                                                      .backward = backward,
+                                                      .batch_invariant = sums_alike(DType::kF32),
+                                                      .outline = {forward_alike, backward}});
 }
 
 }  // namespace temper::backends

@@ -1,5 +1,6 @@
 // The experts of a frozen mixture with an adapter's updates, which continue the sums of the experts'
 // products.
+#include "ops/lora_moe_experts/lora_moe_experts.h"
 #include "backends/onednn/expert_products.h"
 #include "backends/onednn/onednn.h"
 
@@ -156,14 +157,14 @@ MoeExperts::Grads backward(const LoraMoeExperts& lora, const LoraMoeExperts::Out
 
 }  // namespace
 
-ops::Kernel<LoraMoeExperts> lora_moe_experts_kernel() {
+void register_onednn_lora_moe_experts() {
   const ops::Kernel<MoeExperts> frozen = moe_experts_kernel();
-  return {.accepts = frozen.accepts,
-          .forward = forward,
-          .backward = backward,
-          .batch_invariant = frozen.batch_invariant,
-          .traits = frozen.traits,
-          .outline = {forward, backward}};
+  ops::kernels<LoraMoeExperts>().add("onednn", {.accepts = frozen.accepts,
+                                                .forward = forward,
+                                                .backward = backward,
+                                                .batch_invariant = frozen.batch_invariant,
+                                                .traits = frozen.traits,
+                                                .outline = {forward, backward}});
 }
 
 }  // namespace temper::backends

@@ -1,4 +1,5 @@
 // Grouped products (expert_products.h) of the experts of a mixture.
+#include "ops/moe_experts/moe_experts.h"
 #include "backends/floats.h"
 #include "backends/onednn/expert_products.h"
 #include "backends/onednn/onednn.h"
@@ -132,5 +133,7 @@ ops::Kernel<MoeExperts> moe_experts_kernel() {
           .traits = {.reads_codes = reads_codes},
           .outline = {forward, backward}};
 }
+
+void register_onednn_moe_experts() { ops::kernels<MoeExperts>().add("onednn", moe_experts_kernel()); }
 
 }  // namespace temper::backends

@@ -3,7 +3,7 @@
 
 #include "backends/floats.h"
 #include "backends/onednn/attention.h"
-#include "backends/onednn/onednn.h"
+#include "ops/attention/paged_attention.h"
 
 namespace temper::backends {
 namespace {
@@ -63,15 +63,13 @@ Tensor outline_alike(const PagedAttention& op) { return outline(op, false); }
 
 }  // namespace
 
-ops::Kernel<PagedAttention> paged_attention_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .outline = {outline_forward}};
-}
-
-ops::Kernel<PagedAttention> invariant_paged_attention_kernel() {
-  return {.accepts = refuse_but_float32,
-          .forward = forward_alike,
-          .batch_invariant = sums_alike(DType::kF32),
-          .outline = {outline_alike}};
+void register_onednn_paged_attention() {
+  ops::kernels<PagedAttention>().add(
+      "onednn", {.accepts = refuse_float16, .forward = forward, .outline = {outline_forward}});
+  ops::kernels<PagedAttention>().add("onednn_invariant", {.accepts = refuse_but_float32,
+                                                          .forward = forward_alike,
+                                                          .batch_invariant = sums_alike(DType::kF32),
+                                                          .outline = {outline_alike}});
 }
 
 }  // namespace temper::backends

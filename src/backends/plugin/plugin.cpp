@@ -246,7 +246,6 @@ std::vector<std::string> plugin_paths_from_environment() {
   return paths;
 }
 
-void register_plugin();
 void register_plugin() { load_plugins(plugin_paths_from_environment()); }
 
 }  // namespace temper::backends

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "backends/floats.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
+#include "ops/adamw/adamw.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/simd/adamw.cpp"
@@ -162,7 +162,7 @@ void run(const AdamW& op) {
 
 }  // namespace
 
-ops::Kernel<AdamW> adamw_kernel() { return {.accepts = refuse_float16, .forward = run}; }
+void register_simd_adamw() { ops::kernels<AdamW>().add("simd", {.accepts = refuse_float16, .forward = run}); }
 
 }  // namespace temper::backends
 #endif  // HWY_ONCE

@@ -6,8 +6,8 @@
 #include "backends/simd/conv_tiles.h"
 #include "backends/simd/row_sums.h"
 #include "backends/simd/rows.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
+#include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/slot_rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -328,16 +328,15 @@ Tensor run_update(const ops::CausalConv1dUpdate& op) {
 
 }  // namespace
 
-ops::Kernel<CausalConv1d> causal_conv1d_kernel() {
-  return {.accepts = refuse_float16,
-          .forward = run_forward,
-          .backward = run_backward,
-          .batch_invariant = true,
-          .tilings = tilings,
-          .outline = {.backward = outline_backward}};
-}
-ops::Kernel<ops::CausalConv1dUpdate> causal_conv1d_update_kernel() {
-  return {.accepts = refuse_float16, .forward = run_update, .batch_invariant = true};
+void register_simd_causal_conv1d() {
+  ops::kernels<CausalConv1d>().add("simd", {.accepts = refuse_float16,
+                                            .forward = run_forward,
+                                            .backward = run_backward,
+                                            .batch_invariant = true,
+                                            .tilings = tilings,
+                                            .outline = {.backward = outline_backward}});
+  ops::kernels<ops::CausalConv1dUpdate>().add(
+      "simd", {.accepts = refuse_float16, .forward = run_update, .batch_invariant = true});
 }
 
 }  // namespace temper::backends

@@ -4,8 +4,8 @@
 #include "backends/floats.h"
 #include "backends/simd/row_sums.h"
 #include "backends/simd/rows.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
+#include "ops/chunk_gated_delta_rule/delta_gates.h"
 
 namespace temper::backends {
 namespace {
@@ -80,8 +80,9 @@ DeltaGates::Grads backward(const DeltaGates& op, const Tensor& dg, const Tensor&
 
 }  // namespace
 
-ops::Kernel<DeltaGates> delta_gates_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = backward, .batch_invariant = true};
+void register_simd_delta_gates() {
+  ops::kernels<DeltaGates>().add(
+      "simd", {.accepts = refuse_float16, .forward = forward, .backward = backward, .batch_invariant = true});
 }
 
 }  // namespace temper::backends

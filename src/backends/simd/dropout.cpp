@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "backends/floats.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
+#include "ops/dropout/dropout.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/simd/dropout.cpp"
@@ -67,7 +67,9 @@ Tensor forward(const Dropout& op) {
 
 }  // namespace
 
-ops::Kernel<Dropout> dropout_kernel() { return {.accepts = refuse_float16, .forward = forward}; }
+void register_simd_dropout() {
+  ops::kernels<Dropout>().add("simd", {.accepts = refuse_float16, .forward = forward});
+}
 
 }  // namespace temper::backends
 #endif  // HWY_ONCE

@@ -4,8 +4,8 @@
 #include "backends/cpu/float32_sums.h"
 #include "backends/floats.h"
 #include "backends/simd/rows.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
+#include "ops/embedding/embedding.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/simd/embedding.cpp"
@@ -97,8 +97,9 @@ void run_backward(const Embedding& op, const Tensor& dy, const GradTarget& table
 
 }  // namespace
 
-ops::Kernel<Embedding> embedding_kernel() {
-  return {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward};
+void register_simd_embedding() {
+  ops::kernels<Embedding>().add(
+      "simd", {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward});
 }
 
 }  // namespace temper::backends

@@ -3,8 +3,8 @@
 
 #include "backends/floats.h"
 #include "backends/simd/rows.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
+#include "ops/fake_quantize/fake_quantize.h"
 #include "quant/groups.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -366,8 +366,9 @@ void run_backward(const FakeQuantize& op, const Tensor& grads) {
 
 }  // namespace
 
-ops::Kernel<FakeQuantize> fake_quantize_kernel() {
-  return {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward};
+void register_simd_fake_quantize() {
+  ops::kernels<FakeQuantize>().add(
+      "simd", {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward});
 }
 
 }  // namespace temper::backends

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "backends/floats.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
+#include "ops/global_norm/global_norm.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/simd/global_norm.cpp"
@@ -86,8 +86,8 @@ Tensor run(const GlobalNorm& op) {
 
 }  // namespace
 
-ops::Kernel<GlobalNorm> global_norm_kernel() {
-  return {.accepts = ops::accept_all<GlobalNorm::Signature>, .forward = run};
+void register_simd_global_norm() {
+  ops::kernels<GlobalNorm>().add("simd", {.accepts = ops::accept_all<GlobalNorm::Signature>, .forward = run});
 }
 
 }  // namespace temper::backends

@@ -1,6 +1,6 @@
+#include "ops/latent_heads/latent_heads.h"
 #include "backends/floats.h"
 #include "backends/simd/rows.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -106,8 +106,9 @@ LatentHeads::Grads backward(const LatentHeads& op, const Tensor& dk, const Tenso
 
 }  // namespace
 
-ops::Kernel<LatentHeads> latent_heads_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = backward, .batch_invariant = true};
+void register_simd_latent_heads() {
+  ops::kernels<LatentHeads>().add(
+      "simd", {.accepts = refuse_float16, .forward = forward, .backward = backward, .batch_invariant = true});
 }
 
 }  // namespace temper::backends

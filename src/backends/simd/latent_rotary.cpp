@@ -1,6 +1,6 @@
+#include "ops/latent_heads/latent_rotary.h"
 #include "backends/floats.h"
 #include "backends/simd/rows.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -99,8 +99,9 @@ LatentRotary::Grads backward(const LatentRotary& op, const Tensor& dq, const Ten
 
 }  // namespace
 
-ops::Kernel<LatentRotary> latent_rotary_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = backward, .batch_invariant = true};
+void register_simd_latent_rotary() {
+  ops::kernels<LatentRotary>().add(
+      "simd", {.accepts = refuse_float16, .forward = forward, .backward = backward, .batch_invariant = true});
 }
 
 }  // namespace temper::backends

@@ -2,9 +2,9 @@
 #include <vector>
 
 #include "backends/floats.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
 #include "ops/moe_router/choose.h"
+#include "ops/moe_router/moe_router.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/simd/moe_router.cpp"
@@ -228,8 +228,9 @@ Tensor backward(const MoeRouter& op, const MoeRouter::Output& out, const Tensor&
 
 }  // namespace
 
-ops::Kernel<MoeRouter> moe_router_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = backward, .batch_invariant = true};
+void register_simd_moe_router() {
+  ops::kernels<MoeRouter>().add(
+      "simd", {.accepts = refuse_float16, .forward = forward, .backward = backward, .batch_invariant = true});
 }
 
 }  // namespace temper::backends

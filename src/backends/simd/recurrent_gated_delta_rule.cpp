@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "backends/floats.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
+#include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/simd/recurrent_gated_delta_rule.cpp"
@@ -112,8 +112,9 @@ Tensor run_forward(const RecurrentGatedDeltaRule& op) {
 
 }  // namespace
 
-ops::Kernel<RecurrentGatedDeltaRule> recurrent_gated_delta_rule_kernel() {
-  return {.accepts = refuse_float16, .forward = run_forward, .batch_invariant = true};
+void register_simd_recurrent_gated_delta_rule() {
+  ops::kernels<RecurrentGatedDeltaRule>().add(
+      "simd", {.accepts = refuse_float16, .forward = run_forward, .batch_invariant = true});
 }
 
 }  // namespace temper::backends

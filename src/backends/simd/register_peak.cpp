@@ -1,7 +1,6 @@
 #include <numeric>
 
 #include "backends/peak.h"
-#include "backends/simd/simd.h"
 #include "base/clock.h"
 #include "base/threads.h"
 
@@ -46,8 +45,9 @@ HWY_AFTER_NAMESPACE();
 namespace temper::backends {
 namespace {
 HWY_EXPORT(multiply_in_registers);
-}  // namespace
 
+// What float32 multiply-adds of a loop without memory reach; also of bfloat16 where its matrix
+// multiplications are computed in float32, else 0.
 double register_peak(DType dtype, int threads) {
   if (dtype == DType::kBF16 && detect_cpu().native_bf16) return 0;  // another unit's
   const int before = num_threads();
@@ -65,6 +65,10 @@ double register_peak(DType dtype, int threads) {
   set_num_threads(before);
   return best;
 }
+
+}  // namespace
+
+void register_simd_peak() { registry<PeakProbe>().add("simd", {PeakProbe::Kind::kRegisters, register_peak}); }
 
 }  // namespace temper::backends
 #endif  // HWY_ONCE

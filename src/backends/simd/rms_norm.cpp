@@ -1,8 +1,8 @@
+#include "ops/rms_norm/rms_norm.h"
 #include "backends/floats.h"
 #include "backends/simd/grads.h"
 #include "backends/simd/row_sums.h"
 #include "backends/simd/rows.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -126,8 +126,9 @@ Tensor run_backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& dy, 
 
 }  // namespace
 
-ops::Kernel<RmsNorm> rms_norm_kernel() {
-  return {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward};
+void register_simd_rms_norm() {
+  ops::kernels<RmsNorm>().add("simd",
+                              {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward});
 }
 
 }  // namespace temper::backends

@@ -1,8 +1,8 @@
+#include "ops/rms_norm_gated/rms_norm_gated.h"
 #include "backends/floats.h"
 #include "backends/simd/grads.h"
 #include "backends/simd/row_sums.h"
 #include "backends/simd/rows.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -118,9 +118,10 @@ RmsNormGated::Grads run_backward(const RmsNormGated& given, const Tensor& inv_rm
 
 }  // namespace
 
-ops::Kernel<RmsNormGated> rms_norm_gated_kernel() {
-  return {
-      .accepts = refuse_float16, .forward = run_forward, .backward = run_backward, .batch_invariant = true};
+void register_simd_rms_norm_gated() {
+  ops::kernels<RmsNormGated>().add(
+      "simd",
+      {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward, .batch_invariant = true});
 }
 
 }  // namespace temper::backends

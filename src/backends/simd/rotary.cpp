@@ -1,8 +1,8 @@
+#include "ops/rotary/rotary.h"
 #include "backends/floats.h"
 #include "backends/simd/grads.h"
 #include "backends/simd/row_sums.h"
 #include "backends/simd/rows.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -219,8 +219,9 @@ Tensor run_backward(const Rotary& op, const Tensor& inv_rms, const Tensor& dq, c
 
 }  // namespace
 
-ops::Kernel<Rotary> rotary_kernel() {
-  return {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward};
+void register_simd_rotary() {
+  ops::kernels<Rotary>().add("simd",
+                             {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward});
 }
 
 }  // namespace temper::backends

@@ -1,6 +1,6 @@
+#include "ops/swiglu/swiglu.h"
 #include "backends/floats.h"
 #include "backends/simd/rows.h"
-#include "backends/simd/simd.h"
 #include "base/threads.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -113,8 +113,9 @@ Tensor run_backward(const Swiglu& op, const Tensor& dy, const Tensor& y) {
 
 }  // namespace
 
-ops::Kernel<Swiglu> swiglu_kernel() {
-  return {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward};
+void register_simd_swiglu() {
+  ops::kernels<Swiglu>().add("simd",
+                             {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward});
 }
 
 }  // namespace temper::backends

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
 tests=(test_backends test_ops test_base test_device)
-suites='^test_(backends\.(RequiredKernels|Hopper)|ops\.(Selection|Resolve|Shortfalls|Documentation)$|base\.Rooms|device\.Facts)'
+suites='^test_(backends\.Hopper|ops\.(RequiredKernels|Selection|Resolve|Shortfalls|Documentation)$|base\.Rooms|device\.Facts)'
 
 try_without() {
   local package=$1 room=$2 said="configured without $1" folder=build/without_$1

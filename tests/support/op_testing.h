@@ -135,7 +135,7 @@ std::vector<BoundKernel> bind_every_kernel(const typename Op::Signature& signatu
       report_refusal(Op::kName, entry.name, error.what());
     }
   }
-  for (const RequiredKernel<Op>& line : required_kernels<Op>().kernels) {
+  for (const RequiredKernel<Op>& line : required_table<Op>().kernels) {
     const bool runs = std::any_of(bound.begin(), bound.end(), [&](const BoundKernel& kernel) {
       return kernel.provider == line.provider;
     });

@@ -4,42 +4,17 @@
 #include <set>
 
 #include "base/rooms.h"
-#include "ops/adamw/adamw.h"
-#include "ops/attention/attention.h"
-#include "ops/attention/decode_attention.h"
-#include "ops/attention/paged_attention.h"
-#include "ops/causal_conv1d/causal_conv1d.h"
-#include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
-#include "ops/chunk_gated_delta_rule/delta_gates.h"
-#include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
-#include "ops/cross_entropy/cross_entropy.h"
-#include "ops/dropout/dropout.h"
-#include "ops/embedding/embedding.h"
-#include "ops/expert_linear/expert_linear.h"
-#include "ops/fake_quantize/fake_quantize.h"
-#include "ops/global_norm/global_norm.h"
 #include "ops/hardware_table.h"
-#include "ops/latent_decode/latent_decode.h"
-#include "ops/latent_heads/latent_heads.h"
-#include "ops/latent_heads/latent_rotary.h"
-#include "ops/linear/linear.h"
-#include "ops/load_balancing_loss/load_balancing_loss.h"
-#include "ops/lora_linear/lora_linear.h"
-#include "ops/lora_moe_experts/lora_moe_experts.h"
-#include "ops/moe_experts/moe_experts.h"
-#include "ops/moe_router/moe_router.h"
-#include "ops/rms_norm/rms_norm.h"
-#include "ops/rms_norm_gated/rms_norm_gated.h"
-#include "ops/rotary/rotary.h"
-#include "ops/rounded_experts/rounded_experts.h"
-#include "ops/sample/sample.h"
-#include "ops/swiglu/swiglu.h"
-#include "ops/token_log_probs/token_log_probs.h"
+#include "ops/op_info.h"
+#include "ops/selection.h"
 
-// What must bind: the kernels of this version by op, hardware and dtype, written down apart from the kernels'
-// own `accepts`. A kernel that refuses what its line names fails the tests; without this table it would only
-// not be tested.
+// What must bind: the kernels of an op by hardware and dtype, written in the op's own test, apart from the
+// kernels' own `accepts`. A kernel that refuses what its line names fails the tests; without the table it
+// would only not be tested.
 namespace temper::op_testing {
+
+inline const std::vector<DType> kWide{DType::kF32, DType::kBF16}, kFloat32{DType::kF32},
+    kBFloat16{DType::kBF16}, kAll{DType::kF32, DType::kBF16, DType::kF16};
 
 // A class of hardware and, of GPUs, a range of compute capabilities.
 struct Where {
@@ -51,6 +26,10 @@ struct Where {
            facts.compute_capability <= last_capability;
   }
 };
+// Every processor alike: kernels choose their instructions themselves.
+inline constexpr Where kCpu{hardware::kCpu};
+inline constexpr Where kGpu{hardware::kGpu, 80}, kHopper{hardware::kGpu, 90, 90},
+    kFrom9{hardware::kGpu, 90, 99}, kFrom10{hardware::kGpu, 100, 119};
 
 template <class Op>
 struct RequiredKernel {
@@ -65,92 +44,17 @@ struct RequiredKernel {
 };
 
 template <class Op>
-struct RequiredKernels {
+struct KernelTable {
   typename Op::Signature usual;             // sizes of an ordinary model
   std::vector<DType> dtypes;                // that the op takes
   std::vector<RequiredKernel<Op>> kernels;  // in order of preference
 };
 
-// Of an op without kernels of its own nothing is required.
+// The op's, empty in programs without its test.
 template <class Op>
-const RequiredKernels<Op>& required_kernels() {
-  static const RequiredKernels<Op> none;
-  return none;
-}
-template <>
-const RequiredKernels<ops::AdamW>& required_kernels();
-template <>
-const RequiredKernels<ops::Attention>& required_kernels();
-template <>
-const RequiredKernels<ops::CausalConv1d>& required_kernels();
-template <>
-const RequiredKernels<ops::CausalConv1dUpdate>& required_kernels();
-template <>
-const RequiredKernels<ops::DeltaGates>& required_kernels();
-template <>
-const RequiredKernels<ops::RecurrentGatedDeltaRule>& required_kernels();
-template <>
-const RequiredKernels<ops::RmsNormGated>& required_kernels();
-template <>
-const RequiredKernels<ops::ChunkGatedDeltaRule>& required_kernels();
-template <>
-const RequiredKernels<ops::CrossEntropy>& required_kernels();
-template <>
-const RequiredKernels<ops::DecodeAttention>& required_kernels();
-template <>
-const RequiredKernels<ops::Dropout>& required_kernels();
-template <>
-const RequiredKernels<ops::Embedding>& required_kernels();
-template <>
-const RequiredKernels<ops::ExpertLinear>& required_kernels();
-template <>
-const RequiredKernels<ops::FakeQuantize>& required_kernels();
-template <>
-const RequiredKernels<ops::GlobalNorm>& required_kernels();
-template <>
-const RequiredKernels<ops::LatentDecode>& required_kernels();
-template <>
-const RequiredKernels<ops::LatentHeads>& required_kernels();
-template <>
-const RequiredKernels<ops::LatentRotary>& required_kernels();
-template <>
-const RequiredKernels<ops::Linear>& required_kernels();
-template <>
-const RequiredKernels<ops::LoraLinear>& required_kernels();
-template <>
-const RequiredKernels<ops::LoadBalancingLoss>& required_kernels();
-template <>
-const RequiredKernels<ops::LoraMoeExperts>& required_kernels();
-template <>
-const RequiredKernels<ops::MoeExperts>& required_kernels();
-template <>
-const RequiredKernels<ops::MoeRouter>& required_kernels();
-template <>
-const RequiredKernels<ops::PagedAttention>& required_kernels();
-template <>
-const RequiredKernels<ops::RmsNorm>& required_kernels();
-template <>
-const RequiredKernels<ops::Rotary>& required_kernels();
-template <>
-const RequiredKernels<ops::RoundedExperts>& required_kernels();
-template <>
-const RequiredKernels<ops::Sample>& required_kernels();
-template <>
-const RequiredKernels<ops::Swiglu>& required_kernels();
-template <>
-const RequiredKernels<ops::TokenLogProbs>& required_kernels();
-
-// Calls f.template operator()<Op>() for every op of the table.
-template <class F>
-void visit_required_ops(F&& f) {
-  const auto all = [&]<class... Op>() { (f.template operator()<Op>(), ...); };
-  all.template operator()<
-      ops::AdamW, ops::Attention, ops::CausalConv1d, ops::CausalConv1dUpdate, ops::ChunkGatedDeltaRule,
-      ops::CrossEntropy, ops::DecodeAttention, ops::DeltaGates, ops::Dropout, ops::Embedding,
-      ops::ExpertLinear, ops::FakeQuantize, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads,
-      ops::LatentRotary, ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts,
-      ops::MoeExperts, ops::MoeRouter, ops::PagedAttention, ops::RecurrentGatedDeltaRule, ops::RmsNorm,
-      ops::RmsNormGated, ops::Rotary, ops::RoundedExperts, ops::Sample, ops::Swiglu, ops::TokenLogProbs>();
+KernelTable<Op>& required_table() {
+  static KernelTable<Op> table;
+  return table;
 }
 
 template <class Signature>
@@ -196,7 +100,7 @@ std::string bound_provider(const typename Op::Signature& signature, const Hardwa
 // not bind, by default or when it is written; a default that is another; a kernel that accepts what no line
 // has.
 template <class Op>
-std::vector<std::string> differences(const RequiredKernels<Op>& table, const HardwareFacts& facts) {
+std::vector<std::string> differences(const KernelTable<Op>& table, const HardwareFacts& facts) {
   std::vector<std::string> all;
   for (const DType dtype : table.dtypes) {
     typename Op::Signature signature = table.usual;
@@ -225,5 +129,41 @@ std::vector<std::string> differences(const RequiredKernels<Op>& table, const Har
   }
   return all;
 }
+
+// Kernels that no line of the table names.
+template <class Op>
+std::vector<std::string> without_line() {
+  std::vector<std::string> all;
+  for (const auto& [provider, kernel] : ops::kernels<Op>().entries()) {
+    const auto& lines = required_table<Op>().kernels;
+    const bool named = std::any_of(lines.begin(), lines.end(), [&](const RequiredKernel<Op>& line) {
+      return line.provider == provider && line.where.hardware == kernel.hardware;
+    });
+    if (!named && kernel.compose == nullptr) all.push_back(fmt::format("{} {}", Op::kName, provider));
+  }
+  return all;
+}
+
+// The tables of this program, for tests of all ops.
+struct RequiredOp {
+  std::string_view name;
+  std::vector<std::string> (*differences)(const HardwareFacts&);
+  std::vector<std::string> (*without_line)();
+};
+inline std::vector<RequiredOp>& required_ops() {
+  static std::vector<RequiredOp> all;
+  return all;
+}
+
+// The table of an op, in the op's test: an object that adds itself, as tests do.
+template <class Op>
+struct RequiredKernels {
+  RequiredKernels(typename Op::Signature usual, std::vector<DType> dtypes,
+                  std::vector<RequiredKernel<Op>> kernels) {
+    required_table<Op>() = {std::move(usual), std::move(dtypes), std::move(kernels)};
+    constexpr auto here = [](const HardwareFacts& facts) { return differences(required_table<Op>(), facts); };
+    required_ops().push_back({Op::kName, here, without_line<Op>});
+  }
+};
 
 }  // namespace temper::op_testing

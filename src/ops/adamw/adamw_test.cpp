@@ -9,6 +9,9 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<AdamW> kAdamWKernels{
+    {}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+
 struct Options {
   DType dtype = DType::kF32;
   bool master = true;

@@ -9,6 +9,32 @@ namespace {
 
 using namespace op_testing;
 
+bool takes_head(const Attention::Signature& s, int64_t most) {
+  return !s.sinks && s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.head_dim > 0 && s.head_dim % 8 == 0 &&
+         s.head_dim <= most && !s.narrow_or_wide_values();
+}
+bool up_to_256(const Attention::Signature& s) {
+  const bool of_latents = s.head_dim == 192 && s.value_dim == 128;
+  return takes_head(s, 256) || (of_latents && !s.sinks && s.kv_heads > 0 && s.heads % s.kv_heads == 0);
+}
+bool up_to_128(const Attention::Signature& s) { return takes_head(s, 128); }
+
+const RequiredKernels<Attention> kAttentionKernels{
+    {.heads = 16, .kv_heads = 8, .head_dim = 128},
+    kAll,
+    {{"onednn", "onednn", kCpu, kWide},
+     {"hopper", "cudnn", kHopper, kBFloat16,
+      [](const Attention::Signature& s) { return up_to_128(s) && s.head_dim % 64 == 0; }},
+     {"cudnn", "cudnn", kFrom9, kBFloat16, up_to_256},
+     {"cudnn", "cudnn", kFrom10, kBFloat16, up_to_128},
+     {"cudnn_nondeterministic", "cudnn", kFrom9, kBFloat16, up_to_256, true},
+     {"cudnn_nondeterministic", "cudnn", kFrom10, kBFloat16, up_to_128, true},
+     {"cuda_invariant", "cudnn", kHopper, kBFloat16,
+      [](const Attention::Signature& s) { return up_to_256(s) && !s.narrow_or_wide_values(); }},
+     {"cuda", "cuda", kGpu, kWide, [](const Attention::Signature& s) {
+        return !s.sinks && s.head_dim <= 256 && !s.narrow_or_wide_values();
+      }}}};
+
 // Documents by the number of their queries and keys.
 struct Setup {
   std::vector<std::pair<int32_t, int32_t>> documents;

@@ -9,6 +9,14 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<DecodeAttention> kDecodeAttentionKernels{
+    {.heads = 16, .kv_heads = 8, .head_dim = 128},
+    kAll,
+    {{"onednn", "onednn", kCpu, kWide},
+     {"cuda", "cuda", kGpu, kWide, [](const DecodeAttention::Signature& s) {
+        return !s.sinks && (s.head_dim <= 64 || (s.head_dim % 8 == 0 && s.head_dim <= 256));
+      }}}};
+
 struct Decoding {
   std::vector<int32_t> lengths;
   int64_t capacity, heads = 1, kv_heads = 1, head_dim = 8, window = 0;

@@ -5,12 +5,21 @@
 #include <numeric>
 
 #include "base/random.h"
+#include "primitives/primitives.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops {
 namespace {
 
 using namespace op_testing;
+
+const RequiredKernels<PagedAttention> kPagedAttentionKernels{
+    {.heads = 16, .kv_heads = 8, .head_dim = 128},
+    kAll,
+    {{"onednn", "onednn", kCpu, kWide},
+     {"onednn_invariant", "onednn", kCpu, kFloat32},
+     {"cuda", "cuda", kGpu, kBFloat16,
+      [](const PagedAttention::Signature& s) { return s.head_dim % 8 == 0 && s.head_dim <= 256; }}}};
 
 struct Paged {
   std::vector<int32_t> held, added;

@@ -10,6 +10,15 @@ namespace temper::ops {
 namespace {
 
 using namespace op_testing;
+
+const RequiredKernels<CausalConv1dUpdate> kCausalConv1dUpdateKernels{
+    {.channels = 8192, .width = 4}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+
+const RequiredKernels<CausalConv1d> kCausalConv1dKernels{
+    {.channels = 8192, .width = 4},
+    kAll,
+    {{"simd", "simd", kCpu, kWide},
+     {"cuda", "cuda", kGpu, kWide, [](const CausalConv1d::Signature& s) { return s.width <= 8; }}}};
 namespace p = primitives;
 
 struct Setup {

@@ -10,6 +10,16 @@ namespace temper::ops {
 namespace {
 
 using namespace op_testing;
+
+const RequiredKernels<ChunkGatedDeltaRule> kChunkGatedDeltaRuleKernels{
+    {.key_heads = 16, .heads = 32, .key_dim = 128, .value_dim = 128},
+    kAll,
+    {{"onednn", "onednn", kCpu, kWide},
+     {"cuda", "cuda", kGpu, kBFloat16,
+      [](const ChunkGatedDeltaRule::Signature& s) {
+        return s.key_dim % 8 == 0 && s.value_dim % 8 == 0 && std::max(s.key_dim, s.value_dim) <= 128;
+      },
+      false, 163 << 10}}};
 namespace p = primitives;
 
 ChunkGatedDeltaRule::Inputs inputs_of(Tape& tape, const std::vector<Var>& v) {

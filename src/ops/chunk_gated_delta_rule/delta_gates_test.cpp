@@ -9,6 +9,9 @@ namespace temper::ops {
 namespace {
 
 using namespace op_testing;
+
+const RequiredKernels<DeltaGates> kDeltaGatesKernels{
+    {.heads = 32}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
 namespace p = primitives;
 
 struct GatesSetup {

@@ -11,6 +11,14 @@ namespace temper::ops {
 namespace {
 
 using namespace op_testing;
+
+const RequiredKernels<RecurrentGatedDeltaRule> kRecurrentGatedDeltaRuleKernels{
+    {.key_heads = 16, .heads = 32, .key_dim = 128, .value_dim = 128},
+    kAll,
+    {{"simd", "simd", kCpu, kWide},
+     {"cuda", "cuda", kGpu, kWide,
+      [](const RecurrentGatedDeltaRule::Signature& s) { return s.key_dim <= 256 && s.value_dim % 4 == 0; }}}};
+
 namespace p = primitives;
 
 // One token of each sequence: documents of one token with initial states.

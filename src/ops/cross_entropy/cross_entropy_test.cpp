@@ -10,6 +10,11 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<CrossEntropy> kCrossEntropyKernels{
+    {.hidden = 1024, .vocab = 151936},
+    kAll,
+    {{"onednn", "onednn", kCpu, kWide}, {"cublaslt", "cublaslt", kGpu, kAll}}};
+
 constexpr int32_t kIgnore = CrossEntropy::kIgnore;
 
 // The loss, then each token's -log p, then what z_loss adds if it is not 0.

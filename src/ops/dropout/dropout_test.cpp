@@ -8,6 +8,9 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<Dropout> kDropoutKernels{
+    {}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kAll}}};
+
 double factor_of(int64_t element, int64_t width, float p, const Dropout::Key& key) {
   const Random random(key.seed, RandomPurpose::kDropout, key.step);
   const auto n = static_cast<uint64_t>(key.first + element / width * key.columns + element % width);

@@ -8,6 +8,9 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<Embedding> kEmbeddingKernels{
+    {.hidden = 1024}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+
 void check(int64_t vocab, int64_t hidden, const std::vector<int32_t>& ids, Role role = Role::kParameter) {
   Case c;
   c.name = fmt::format("{} ids from [{}, {}]", ids.size(), vocab, hidden);

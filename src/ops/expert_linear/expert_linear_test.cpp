@@ -10,6 +10,14 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<ExpertLinear> kExpertLinearKernels{
+    {.in = 2048, .out = 768, .experts = 128},
+    kAll,
+    {{"onednn", "onednn", kCpu, kWide},
+     {"hopper", "hopper", kHopper, kBFloat16,
+      [](const ExpertLinear::Signature& s) { return s.in % 8 == 0 && s.out % 8 == 0; }},
+     {"cuda", "cuda", kGpu, kAll}}};
+
 struct Sizes {
   int64_t rows, in, out, experts;
 };

@@ -13,6 +13,11 @@ namespace {
 using namespace op_testing;
 using quant::Format;
 
+const RequiredKernels<FakeQuantize> kFakeQuantizeKernels{
+    {.format = {quant::kE4M3, quant::Scaling::kFloats}},
+    kAll,
+    {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kAll}}};
+
 // The nearest number of a format by search in double precision, ties to the even code.
 double nearest(const quant::Element& element, double x) {
   double best = element.lowest;

@@ -11,6 +11,9 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<GlobalNorm> kGlobalNormKernels{
+    {}, kWide, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+
 void check(const std::vector<Tensor>& grads, std::string_view name) {
   double sum = 0;
   for (const Tensor& grad : grads)

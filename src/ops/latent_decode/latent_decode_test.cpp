@@ -9,6 +9,13 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<LatentDecode> kLatentDecodeKernels{
+    {.heads = 16, .nope_dim = 128, .rope_dim = 64, .value_dim = 128, .rank = 512},
+    kAll,
+    {{"onednn", "onednn", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide, [](const LatentDecode::Signature& s) {
+                                           return s.rank + s.rope_dim <= 576;
+                                         }}}};
+
 struct Decoding {
   std::vector<int32_t> lengths;
   int64_t capacity, heads = 3, nope = 8, rope = 4, value = 6, rank = 12;

@@ -10,6 +10,11 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<LatentHeads> kLatentHeadsKernels{
+    {.nope_dim = 128, .rope_dim = 64, .value_dim = 128},
+    kAll,
+    {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+
 struct Sizes {
   int64_t tokens = 5, heads = 3, nope = 16, rope = 8, value = 12;
   bool strided = false;  // k_rope is a view of wider rows

@@ -11,6 +11,11 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<LatentRotary> kLatentRotaryKernels{
+    {.head_dim = 192, .rope_dim = 64, .interleaved = true},
+    kAll,
+    {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+
 struct Tables {
   Tensor cos, sin;
 };

@@ -7,6 +7,13 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<Linear> kLinearKernels{{.in = 1024, .out = 3072},
+                                             kAll,
+                                             {{"onednn", "onednn", kCpu, kWide},
+                                              {"onednn_invariant", "onednn", kCpu, kFloat32},
+                                              {"cublaslt", "cublaslt", kGpu, kAll},
+                                              {"cublaslt_invariant", "cublaslt", kGpu, kBFloat16}}};
+
 struct Sizes {
   int64_t rows, in, out;
 };

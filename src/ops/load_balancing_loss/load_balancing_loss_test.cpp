@@ -8,6 +8,9 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<LoadBalancingLoss> kLoadBalancingLossKernels{
+    {.experts = 128}, kAll, {{"cuda", "cuda", kGpu, kAll}}};
+
 struct Sizes {
   int64_t routers, experts, top_k;
 };

@@ -11,6 +11,17 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<LoraLinear> kLoraLinearKernels{
+    {.in = 1024, .out = 3072},
+    kAll,
+    {{"onednn", "onednn", kCpu, kWide},
+     {"onednn_invariant", "onednn", kCpu, kFloat32},
+     {"hopper", "hopper", kHopper, kBFloat16,
+      [](const LoraLinear::Signature& s) { return s.in % 8 == 0 && s.out % 8 == 0; }},
+     {"hopper_invariant", "hopper", kHopper, kBFloat16,
+      [](const LoraLinear::Signature& s) { return s.in % 8 == 0 && s.out % 8 == 0; }},
+     {"cublaslt", "cublaslt", kGpu, kAll}}};
+
 struct TestSlice {
   int64_t column, width, rank;
   float scale;

@@ -10,6 +10,18 @@ namespace {
 
 using namespace op_testing;
 
+bool frozen_plain(const LoraMoeExperts::Signature& s) { return !s.biases && !s.clamped; }
+
+const RequiredKernels<LoraMoeExperts> kLoraMoeExpertsKernels{
+    {.hidden = 2048, .width = 768, .experts = 128, .top_k = 8},
+    kAll,
+    {{"onednn", "onednn", kCpu, kWide},
+     {"hopper", "hopper", kHopper, kBFloat16,
+      [](const LoraMoeExperts::Signature& s) {
+        return frozen_plain(s) && s.hidden % 8 == 0 && s.width % 8 == 0;
+      }},
+     {"cuda", "cuda", kGpu, kAll, frozen_plain}}};
+
 struct SliceSizes {
   int64_t column, outputs, rank;
   float scale;

@@ -14,6 +14,16 @@ namespace {
 
 using namespace op_testing;
 
+bool plain(const MoeExperts::Signature& s) { return !s.biases && !s.clamped; }
+
+const RequiredKernels<MoeExperts> kMoeExpertsKernels{
+    {.hidden = 2048, .width = 768, .experts = 128, .top_k = 8},
+    kAll,
+    {{"onednn", "onednn", kCpu, kWide},
+     {"hopper", "hopper", kHopper, kBFloat16,
+      [](const MoeExperts::Signature& s) { return plain(s) && s.hidden % 8 == 0 && s.width % 8 == 0; }},
+     {"cuda", "cuda", kGpu, kAll, plain}}};
+
 struct Sizes {
   int64_t tokens, hidden, width, experts, top_k;
   bool biases = false, clamped = false;

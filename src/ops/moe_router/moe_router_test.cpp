@@ -15,6 +15,12 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<MoeRouter> kMoeRouterKernels{
+    {.experts = 128, .top_k = 8},
+    kAll,
+    {{"simd", "simd", kCpu, kWide},
+     {"cuda", "cuda", kGpu, kWide, [](const MoeRouter::Signature& s) { return s.experts <= 1024; }}}};
+
 // The definition in plain loops: all experts sorted.
 std::vector<int32_t> best(const Routing& r, const Doubles& scores, const Doubles& bias) {
   Doubles choice = scores;

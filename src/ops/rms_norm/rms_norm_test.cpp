@@ -10,6 +10,13 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<RmsNorm> kRmsNormKernels{
+    {.hidden = 1024},
+    kAll,
+    {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide, [](const RmsNorm::Signature& s) {
+                                       return s.hidden <= 8192 || (s.hidden % 8 == 0 && s.hidden <= 32768);
+                                     }}}};
+
 Doubles reference(int64_t hidden, double eps, const Doubles& x, const Doubles& weight, double offset = 0) {
   Doubles y;
   for (size_t row = 0; row < x.size(); row += static_cast<size_t>(hidden)) {

@@ -10,6 +10,9 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<RmsNormGated> kRmsNormGatedKernels{
+    {.dim = 128}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+
 struct Setup {
   int64_t tokens = 5, heads = 3, dim = 16;
   float eps = 1e-6f;

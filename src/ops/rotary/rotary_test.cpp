@@ -10,6 +10,14 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<Rotary> kRotaryKernels{
+    {.head_dim = 128, .qk_norm = true},
+    kAll,
+    {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide, [](const Rotary::Signature& s) {
+                                       return s.head_dim <= 64 || (s.head_dim % 8 == 0 && s.head_dim <= 256 &&
+                                                                   s.unrotated % 8 == 0);
+                                     }}}};
+
 struct Tables {
   Tensor cos, sin;
 };

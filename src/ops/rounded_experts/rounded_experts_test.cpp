@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "primitives/primitives.h"
 #include "quant/number_format.h"
 #include "tests/support/op_testing.h"
 
@@ -12,6 +13,13 @@ namespace {
 
 using namespace op_testing;
 using Amax = RowRounding::Amax;
+
+const RequiredKernels<RoundedExperts> kRoundedExpertsKernels{
+    {.hidden = 2048, .width = 768, .experts = 128, .top_k = 8},
+    kAll,
+    {{"hopper", "hopper", kHopper, kBFloat16,
+      [](const RoundedExperts::Signature& s) { return s.hidden % 8 == 0 && s.width % 8 == 0; }},
+     {"cuda", "cuda", kGpu, kWide}}};
 
 // By what a value is multiplied or divided, in the arithmetic of ops/fake_quantize, which works in float32.
 quant::Factors factors_for(const quant::Format& format, double block, double amax) {

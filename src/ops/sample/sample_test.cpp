@@ -12,6 +12,11 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<Sample> kSampleKernels{
+    {.vocab = 151936}, kAll, {{"cuda", "cuda", kGpu, kWide, [](const Sample::Signature& s) {
+                                 return s.vocab > 0 && s.vocab <= 1 << 20;
+                               }}}};
+
 struct Setup {
   int64_t vocab = 100, sequences = 1;
   SamplingOptions options = {};

@@ -10,6 +10,9 @@ namespace {
 
 using namespace op_testing;
 
+const RequiredKernels<Swiglu> kSwigluKernels{
+    {.intermediate = 3072}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+
 double active(double z, Activation activation) {
   if (activation == Activation::kSilu) return z / (1 + std::exp(-z));
   return 0.5 * z * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (z + 0.044715 * z * z * z)));

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "primitives/primitives.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops {
@@ -9,6 +10,9 @@ namespace {
 
 using namespace op_testing;
 using Entropies = TokenLogProbs::Entropies;
+
+const RequiredKernels<TokenLogProbs> kTokenLogProbsKernels{
+    {.vocab = 151936}, kAll, {{"cuda", "cuda", kGpu, kWide}}};
 
 int32_t id_of(int64_t row, int64_t vocab) { return static_cast<int32_t>((7 * row + 3) % vocab); }
 

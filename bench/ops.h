@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,15 @@ void add_rms_norm();
 void add_rotary();
 void add_sample();
 void add_swiglu();
+void add_probes();  // of the ops that none of the others measures
 
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
 
 // The CPU, unless --device named another before the lists were filled.
 HardwareFacts& machine();
 bool on_cpu();
+// By name, those that for_each_provider was asked for.
+std::set<std::string, std::less<>>& measured_ops();
 
 // A model, and the tokens of its products: on a CPU fewer where each costs more, so that all sizes take
 // seconds; on a GPU those of a training step.
@@ -80,6 +84,7 @@ template <class Op>
 void for_each_provider(const typename Op::Signature& signature, const std::string& label, bool eager_too,
                        const std::function<void(const std::string&, const ops::BoundOps&)>& add_one) {
   const HardwareFacts& facts = machine();
+  measured_ops().emplace(Op::kName);
   for (const auto& [provider, kernel] : ops::kernels<Op>().entries()) {
     const bool elsewhere = kernel.compose == nullptr && kernel.hardware != facts.hardware;
     if (elsewhere || (provider == ops::kEager && !eager_too) || kernel.accepts(signature, facts)) continue;

@@ -63,6 +63,7 @@ int run(int argc, char** argv) {
         add_adamw, add_global_norm, add_chunk_gated_delta_rule, add_delta_rows,
         add_recurrent_gated_delta_rule})
     add_all();
+  add_probes();
   if (on_cpu()) pin_threads(Pinning::kAuto);  // as a run does: its small ops would wait for time slices
   Table table;
   benchmark::RunSpecifiedBenchmarks(&table);

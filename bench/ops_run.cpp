@@ -74,6 +74,11 @@ HardwareFacts& machine() {
   return facts;
 }
 
+std::set<std::string, std::less<>>& measured_ops() {
+  static std::set<std::string, std::less<>> names;
+  return names;
+}
+
 bool on_cpu() { return machine().device.type == DeviceType::kCpu; }
 
 std::vector<Size> sizes() {

@@ -116,7 +116,9 @@ class Page:
         """One row of the table, for keys that differ in their names alone."""
         key = alike[0]
         names = code(key.path)
-        if len(alike) > 1:
+        if key.group() == "model.ops_implementation" and len(alike) > 1:
+            names = f"{code(key.group() + '.FIELD')}, for each field of [kernels.md](kernels.md#kernels-of-this-build)"
+        elif len(alike) > 1:
             names = code(f"{key.group()}.…") + ": " + ", ".join(code(other.name()) for other in alike)
         values = cell(key.values)
         if key.has_elements:

@@ -6,6 +6,9 @@
 // device that only counts nothing is computed.
 namespace temper::backends {
 
+// Why these steps are not for a mixture.
+ops::Refusal refuse_experts(const ops::MoeExperts::Signature& signature, const HardwareFacts& facts);
+
 // The tiles of the rows of experts, an argument of launches.
 Tensor row_tiles(const ExpertPlan& plan);
 

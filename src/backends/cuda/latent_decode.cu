@@ -2,7 +2,6 @@
 // cut into splits of its positions, each row for several heads (attend); what the splits found is merged in their
 // order and expanded to the head's values (expand). All depends on the sequence's length alone, so that a sequence's
 // results have the same bits whatever other sequences are in the batch, and wherever its pages lie.
-#include "backends/cuda/cuda.h"
 #include "backends/cuda/latent_decode.h"
 #include "backends/cuda/page_shift.h"
 #include "ops/latent_decode/latent_decode.h"

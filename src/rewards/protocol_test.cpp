@@ -67,7 +67,7 @@ TEST(RewardProtocol, WhatIsNoAnswer) {
        R"('{"id": 7, "messages": ["on"]}' is not an answer: messages has one without a role)"},
       {R"({"id": 7, "messages": [{"role": "user", "content": "2?"}, {"role": "assistant", "content": "2"}]})",
        R"('{"id": 7, "messages": [{"role": "user", "content": "2?"}, {"role": "assistant", "content": "2"}]}' is )"
-       "no answer: messages ends with one of the assistant, who is asked for the next"},
+       "not an answer: messages ends with one of the assistant, who is asked for the next"},
       {R"({"id": 7, "messages": [{"role": "user"}]})",
        R"('{"id": 7, "messages": [{"role": "user"}]}' is not an answer: messages has one without a content that is )"
        "text"}};

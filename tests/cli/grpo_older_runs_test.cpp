@@ -50,7 +50,7 @@ TEST_F(GrpoOlderRuns, Resume) {
        {"\n  top_p: 0.9  # written\n", "\n  kl: k2  # written\n", "\n  kl_in: null\n",
         "\n  correction: token  # written\n", "\n  rollout_parallel:\n    tensor: null\n"})
     expect_has(before, line);
-  EXPECT_EQ(before.find("sampling"), std::string::npos) << before;
+  EXPECT_EQ(before.find("\n  sampling:"), std::string::npos) << before;
   write_file(stopped + "/config.yaml", before);
   const size_t answers = rollouts(stopped + "/rollouts.jsonl").size();
   expect_refused("train " + config + " --output " + stopped + " --grpo.sampling.top_p 0.8", 2,

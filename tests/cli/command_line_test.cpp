@@ -132,7 +132,7 @@ TEST_F(Cli, InitTakesTheFileItself) {
   const Outcome made = run("init " + source + "/config.json " + folder() + "/by_file");
   EXPECT_EQ(made.code, 0) << made.err;
   EXPECT_TRUE(exists(folder() + "/by_file/tokenizer.json"));
-  expect_refused("init " + source + "/tokenizer.json " + folder() + "/none", 2,
+  expect_refused("init " + source + "/tokenizer.json " + folder() + "/of_a_file", 2,
                  "/tokenizer.json] is not a folder; expected one with config.json");
 }
 

@@ -15,7 +15,8 @@ TEST_F(GrpoCli, TheFirstUpdateHasRatiosOfOne) {
   for (const char* temperature : {"0.004", "0.6", "1", "1.3"})
     for (const char* top_p : {"1", "0.9"}) {
       const std::string out = trained(
-          configuration("ratios", fmt::format("  temperature: {}\n  top_p: {}\n", temperature, top_p)),
+          configuration("ratios",
+                        fmt::format("  sampling: {{temperature: {}, top_p: {}}}\n", temperature, top_p)),
           fmt::format("ratios_{}_{}", temperature, top_p));
       for (const Json& line : metrics(out)) {
         EXPECT_EQ(number(line, "ratio"), 1) << temperature;
@@ -70,9 +71,9 @@ TEST_F(GrpoCli, SamplesAreRows) {
 // What top_p, top_k and min_p left out is known of each token, and does not touch the log-probabilities.
 TEST_F(GrpoCli, TheKeptProbabilityIsRecorded) {
   const std::string
-      cut = "  top_p: 0.9\n  top_k: 40\n  min_p: 0.001\n  correction: token\n  correction_cap: 100\n",
-      full = trained(configuration("kept", cut), "kept_full"),
-      truncated = trained(configuration("kept", cut + "  rollout_log_probs: truncated\n"), "kept_truncated"),
+      cut = "  sampling: {top_p: 0.9, top_k: 40, min_p: 0.001}\n  correction: {type: token, cap: 100",
+      full = trained(configuration("kept", cut + "}\n"), "kept_full"),
+      truncated = trained(configuration("kept", cut + ", rollout_log_probs: truncated}\n"), "kept_truncated"),
       all = trained(configuration("kept_all", ""), "kept_all");
   double mass = 0, tokens = 0;
   for (const Json& line : rollouts(full + "/rollouts.jsonl")) {
@@ -104,7 +105,9 @@ TEST_F(GrpoCli, EveryLossLearns) {
   for (const char* loss :
        {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce_pp", "reinforce_pp_baseline", "rloo"}) {
     const std::string out = trained(
-        configuration("losses", fmt::format("  loss: {}\n  beta: 0.05\n  entropy: 0.01\n", loss)), loss);
+        configuration("losses",
+                      fmt::format("  loss: {}\n  kl: {{beta: 0.05}}\n  policy: {{entropy: 0.01}}\n", loss)),
+        loss);
     ASSERT_EQ(metrics(out).size(), 6u) << loss;
     for (const Json& line : metrics(out)) EXPECT_TRUE(std::isfinite(number(line, "loss"))) << loss;
     EXPECT_GT(number(metrics(out).front(), "grad_norm"), 0) << loss;
@@ -117,7 +120,7 @@ TEST_F(GrpoCli, RewardsRise) {
       {"", "2e-3 --train.steps 30"}, {"adapters: [{name: a, rank: 8}]\n", "1e-2 --train.steps 60"}};
   for (const auto& [adapters, flags] : ways) {
     const std::string name = *adapters == '\0' ? "rise" : "rise_adapter";
-    std::string out = trained(configuration(name, "  beta: 0\n", adapters), name,
+    std::string out = trained(configuration(name, "  kl: {beta: 0}\n", adapters), name,
                               fmt::format(" --grpo.prompts_per_rollout 8 --train.optimizer.lr {}", flags));
     if (*adapters != '\0') out += "/adapters/a";
     const std::vector<Json> lines = metrics(out);
@@ -132,7 +135,7 @@ TEST_F(GrpoCli, RewardsRise) {
 
 TEST_F(GrpoCli, AnAdapterHasItsModelAsReference) {
   const std::string out =
-      trained(configuration("adapter", "  beta: 0.1\n", "adapters: [{name: a, rank: 4}]\n"), "adapter");
+      trained(configuration("adapter", "  kl: {beta: 0.1}\n", "adapters: [{name: a, rank: 4}]\n"), "adapter");
   const std::vector<Json> lines = metrics(out + "/adapters/a");
   ASSERT_EQ(lines.size(), 6u);
   EXPECT_NEAR(number(lines.front(), "kl"), 0, 1e-9);

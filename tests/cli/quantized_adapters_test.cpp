@@ -148,7 +148,7 @@ TEST_F(QuantizedAdapters, RolloutsComputeWhatTrainingComputes) {
     const std::string name = "grpo_" + preset + (adapter.empty() ? "" : "_adapted");
     const std::string cache =
         adapter.empty() ? " --quantize.rules '[{modules: \"layers.*.attention.qkv\", kv_cache: fp8}]'" : "";
-    return metrics(trained(configuration(name, "  beta: 0.05\n"), name,
+    return metrics(trained(configuration(name, "  kl: {beta: 0.05}\n"), name,
                            " --quantize.calibration_rows 6 --quantize.preset " + preset + adapter + cache) +
                    (adapter.empty() ? "" : "/adapters/a"));
   };

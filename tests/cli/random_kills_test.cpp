@@ -68,8 +68,8 @@ class RandomKills : public GrpoCli {
     const std::string held = " --data.eval [" + folder() + "/held.jsonl] --eval.every_steps 2";
     return {{"conversations", conversations("random_kills", "", "")},
             {"adapter",
-             conversations("random_kills_adapter", "  beta: 0.1\n", "adapters: [{name: a, rank: 4}]\n"), held,
-             "/adapters/a"},
+             conversations("random_kills_adapter", "  kl: {beta: 0.1}\n", "adapters: [{name: a, rank: 4}]\n"),
+             held, "/adapters/a"},
             {"ranks", conversations("random_kills_ranks", "", ""), held + " --ranks 2 --parallel.tensor 2",
              "", true}};
   }

@@ -10,7 +10,9 @@ SCHEDULE, CACHE, PARTS = "src/rollout/schedule.cpp", "src/rollout/sequence_cache
 BATCH, SAMPLER, SLOTS = "src/rollout/batch_input.cpp", "src/rollout/token_sampler.cpp", "src/rollout/state_slots.cpp"
 ANSWER, REQUESTS = "src/rollout/answer.cpp", "src/rollout/request_limits.cpp"
 INCOMING, GATE, ROUNDING = "src/exchange/incoming_weights.cpp", "src/exchange/pass_gate.cpp", "src/exchange/rounding.cpp"
-COVERAGE, BATCHES = "src/exchange/coverage.cpp", "src/recipes/grpo/grpo_batches.cpp"
+COVERAGE, SAMPLER = "src/exchange/coverage.cpp", "src/recipes/grpo/sampler.cpp"
+RECORD, SELECTION = "src/recipes/grpo/answer_record.cpp", "src/recipes/grpo/group_selection.cpp"
+UPDATES = "src/recipes/grpo/rollout_updates.cpp"
 ADVANTAGES, JOURNAL = "src/recipes/grpo/advantages.cpp", "src/recipes/grpo/journal.cpp"
 POLICY, SEARCH = "src/losses/policy.cpp", "src/quant/amax_search.cpp"
 ENCODE, ZEROS, HISTOGRAM = "src/quant/encode.cpp", "src/quant/zero_points.cpp", "src/quant/histogram.cpp"
@@ -105,9 +107,9 @@ MUTANTS = [
 
     # grpo: which answers, by which weights, and what they are worth.
     mutant("every rollout has the seeds of the first", "test_cli", "GrpoUpdates.EachRolloutHasSeedsOfItsOwn",
-           BATCHES, "                         static_cast<uint64_t>(rollout_))\n", "                         0)\n"),
+           SAMPLER, "RandomPurpose::kSampling, static_cast<uint64_t>(rollout))", "RandomPurpose::kSampling, 0)"),
     mutant("versions count rollouts", "test_cli", "GrpoUpdates.VersionsCountUpdatesNotRollouts",
-           BATCHES, "options.updates = rollout_ * keys_.updates();", "options.updates = rollout_;"),
+           SAMPLER, "options.updates = rollout * keys_.updates();", "options.updates = rollout;"),
     mutant("advantages are those of other ranks' answers", "test_recipes", "GrpoAdvantages.AnswersToAPromptStayTogether*",
            ADVANTAGES, "return std::pair(a.group, a.number) < std::pair(b.group, b.number);\n  });\n  return all;",
            "return a.number < b.number;\n  });\n  return all;"),
@@ -120,6 +122,12 @@ MUTANTS = [
            "keys.critic.bootstrap_truncated && !sample.is_truncated()"),
     mutant("a run that continues takes over answers of before", "test_recipes", "Journal.ReadsTheRollout*",
            JOURNAL, "if (!keep || each.rollout() != rollout) return;", "if (!keep || each.rollout() > rollout) return;"),
+    mutant("answers of other settings are taken over", "test_recipes", "AnswerRecord.TakesOver*",
+           RECORD, "hasher.update(settings.data(), settings.size());\n", ""),
+    mutant("dynamic sampling keeps every group", "test_recipes", "GroupSelection.DynamicSampling*",
+           SELECTION, "(spread || !dynamic_sampling_)", "(spread || dynamic_sampling_)"),
+    mutant("the first update has all groups", "test_recipes", "RolloutUpdates.EachHas*",
+           UPDATES, "selection.place_of(sample.group) / groups == update", "update == 0"),
     mutant("ratios are clipped below for good answers", "test_losses", "Policy.*",
            POLICY, "if (advantage < 0 && ratio < low) {", "if (advantage > 0 && ratio < low) {"),
     mutant("an answer's ratio is of its sum", "test_losses", "Policy.*",

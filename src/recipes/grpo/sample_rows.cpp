@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "base/error.h"
+
 namespace temper::recipes {
 namespace {
 
@@ -90,6 +92,16 @@ SampleRows rows_of(const std::vector<SampledAnswer*>& samples, int64_t max_token
     }
   }
   return made;
+}
+
+void SampleRows::take(const std::vector<float>& values, std::vector<float> Passage::*list) const {
+  invariant(values.size() == targets.size(), "every sampled token has a value");
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto& [sample, index, token] = targets[i];
+    Passage& passage = sample->passages[index];
+    (passage.*list).resize(passage.ids.size());
+    (passage.*list)[token] = values[i];
+  }
 }
 
 void SampleRows::fill() {

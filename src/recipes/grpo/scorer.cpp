@@ -12,7 +12,7 @@ Scorer::Scorer(const BatchInputs& inputs)
       adapter_(inputs.adapter) {
   const RunSetup& setup = inputs.setup;
   if (const auto folder = reference_model(config_)) other_reference_ = setup.other_model(*folder);
-  if (const auto wish = critic_wish(config_)) {
+  if (const auto wish = critic_settings(config_)) {
     auto model = setup.own_model(wish->folder, true);
     auto adapter = wish->lora ? models::new_adapter(*model, *wish->lora,
                                                     static_cast<uint64_t>(config_.train.seed), "grpo.critic.")

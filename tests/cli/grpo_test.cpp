@@ -347,8 +347,7 @@ TEST_F(GrpoCli, AnswersThatCannotDifferOrAreTooManyAreRefused) {
                  2, "'grpo.sampling.temperature': expected a number at least 0.0001");
   expect_refused("train " + configuration("alike", "") + " --output " + folder() +
                      "/alike --grpo.prompts_per_rollout 100000000",
-                 2,
-                 "[grpo.prompts_per_rollout] is 100000000, of which each gets 4 answers: more than 1048576");
+                 2, "[grpo.prompts_per_rollout] is 100000000, and each gets 4 answers: more than 1048576");
   // Nothing compares the answers to one prompt here.
   trained(configuration("greedy", "  loss: reinforce_pp\n  sampling: {top_k: 1}\n"), "greedy",
           " --train.steps 1");

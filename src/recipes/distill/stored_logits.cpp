@@ -85,7 +85,7 @@ Tensor gathered(collectives::Group& parts, const std::vector<T>& own, int64_t wi
   return tensor;
 }
 
-// Of all rows, on all ranks, each of which computes some of them.
+// Of all rows, on all ranks; each rank computes some of them.
 losses::TopTokens tokens_of(const ObjectiveInputs& inputs, const layers::Decoder& teacher,
                             const std::vector<data::PackedRow>& rows) {
   const DistillKeys& keys = distill_keys(inputs.config);

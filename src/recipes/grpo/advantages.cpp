@@ -13,7 +13,7 @@
 namespace temper::recipes {
 namespace {
 
-// An answer as the formulas of all ranks read it; lists are of its sampled tokens, or empty: nobody asks.
+// An answer as the formulas of all ranks read it; lists are of its sampled tokens, or empty: unread.
 struct RewardedTokens {
   int64_t group = 0, number = 0;
   double reward = 0, after = 0;

@@ -10,22 +10,22 @@
 // rank; all ranks call the same function, and get what one rank with all samples would.
 namespace temper::recipes {
 
-// Whether an answer is learnt from.
+// Whether updates learn from an answer.
 using IsLearnt = std::function<bool(const SampledAnswer&)>;
 
 // As the loss has them: one of the three below. The explained variance of the critic's values; 0 without one.
 double set_advantages(const GrpoKeys& keys, collectives::Group& ranks, std::vector<SampledAnswer>& samples,
                       const IsLearnt& is_learnt);
 // SampledAnswer::advantage, from the rewards of each group's answers: of all that have one or, where the KL
-// lowers rewards, of those that are learnt from, whose KL is known.
+// lowers rewards, of those that updates learn from, whose KL is known.
 void set_advantages_of_answers(const GrpoKeys& keys, collectives::Group& ranks,
                                std::vector<SampledAnswer>& samples, const IsLearnt& is_trained);
 // Passage::advantages, from rewards to go. Answers that are not learnt from are left out of all statistics.
 void set_advantages_of_tokens(const GrpoKeys& keys, collectives::Group& ranks,
                               std::vector<SampledAnswer>& samples, const IsLearnt& is_trained);
 // Passage::advantages and returns, from Passage::values: of an answer's sampled tokens one after another,
-// through all of its passages; tokens of environments are skipped. Answers that are not learnt from are left
-// out of all statistics. The explained variance of the values.
+// through all of its passages; tokens of environments are skipped. Answers that no update learns
+// from are in no statistics. The explained variance of the values.
 double set_advantages_by_values(const GrpoKeys& keys, collectives::Group& ranks,
                                 std::vector<SampledAnswer>& samples, const IsLearnt& is_trained);
 

@@ -105,7 +105,7 @@ TEST(GrpoAdvantages, ATruncatedAnswerExpectsMoreIfAsked) {
   EXPECT_NEAR(last_return("context"), last_return("stop") + 0.9 * 0.75, 1e-6);
 }
 
-// Three answers to a prompt, of which the second was cut off and has no scores.
+// Three answers to a prompt; the second one was cut off and has no scores.
 std::vector<SampledAnswer> answers_with_one_cut_off() {
   std::vector<SampledAnswer> samples{judged_answer(0, 0, 1, 0), judged_answer(0, 1, 0.25, 0),
                                      judged_answer(0, 2, -0.5, 0)};

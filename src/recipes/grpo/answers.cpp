@@ -100,7 +100,7 @@ rollout::EngineOptions Answers::planned_options(int64_t answers) const {
 std::unique_ptr<rollout::EngineOfRanks> Answers::take_engine(int64_t answers, const Options& options) {
   std::unique_ptr<rollout::EngineOfRanks> engine = std::move(engine_);
   if (engine != nullptr) engine->wake();
-  // One for all: where some ask for more at once, as they all turn out to do, it is made anew.
+  // One for all: where some ask for more at once, as they all turn out to do, it is made again.
   const rollout::EngineOptions planned = planned_options(answers);
   if (engine == nullptr || planned.max_running > most_running_) {
     engine = nullptr;  // before there are two
@@ -189,7 +189,7 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
   return samples;
 }
 
-// What one rank alone has met with ends the run on all of them, which then save what was learnt before.
+// What one rank alone has met with ends the run on all of them, which then save what was trained before.
 void Answers::fail_together(const std::optional<Error>& failure) const {
   collectives::at_each(setup_.ranks, "answers that cannot be had", [&] {
     if (failure) throw Error(*failure);
@@ -216,7 +216,7 @@ void Answers::take_answer(Job& job, const rollout::Completion& answer) {
   append(passage.ids, answer.ids);
   append(passage.log_probs, answer.log_probs);
   append(passage.kept, answer.kept);
-  // The weights' own count begins anew with each start of the program.
+  // The weights' own count begins again with each start of the program.
   for (const uint64_t version : adapter_ != nullptr ? answer.adapter_versions : answer.versions)
     passage.versions.push_back(static_cast<uint64_t>(job.options.updates) + version - job.first_version);
   passage.sampled.resize(passage.ids.size(), 1);
@@ -251,7 +251,7 @@ void Answers::take_verdict(Job& job, size_t index, rewards::RewardSum::Judged ju
     sample.parts.resize(judged.parts.size());
     for (size_t i = 0; i < judged.parts.size(); ++i) sample.parts[i] += judged.parts[i];
     if (!judged.verdict.next.is_null() && !sample.is_truncated())
-      return go_on(job, index, messages_of(judged.verdict.next, talk.place()));
+      return extend(job, index, messages_of(judged.verdict.next, talk.place()));
   }
   job.done(sample, index);
   --job.left;
@@ -259,7 +259,7 @@ void Answers::take_verdict(Job& job, size_t index, rewards::RewardSum::Judged ju
 
 // The tokens that were sampled stay; what the environment says, and what the template writes around it, goes
 // behind them. Where the template writes earlier turns otherwise now, another passage begins.
-void Answers::go_on(Job& job, size_t index, const Json::Array& said) const {
+void Answers::extend(Job& job, size_t index, const Json::Array& said) const {
   Talk& talk = job.talks[index];
   if (!talk.is_chat)
     fail("[{}] the environment answers with messages, but the row is no conversation", talk.place());
@@ -279,12 +279,12 @@ void Answers::go_on(Job& job, size_t index, const Json::Array& said) const {
       std::find(passage.sampled.rbegin(), passage.sampled.rend(), 0).base() - passage.sampled.begin();
   const std::string seen = talk.text + setup_.text.tokenizer.decode(
                                            std::span(passage.ids).subspan(static_cast<size_t>(turn)), false);
-  const bool goes_on = text.starts_with(seen);
+  const bool extends = text.starts_with(seen);
   const tokenizers::Tokenizer& tokenizer = setup_.text.tokenizer;
   const std::vector<int32_t> added =
-      goes_on ? tokenizer.encode_parts(std::string_view(text).substr(seen.size()), std::array{size_t{0}}).ids
+      extends ? tokenizer.encode_parts(std::string_view(text).substr(seen.size()), std::array{size_t{0}}).ids
               : tokenizer.encode_with_offsets(text).ids;
-  const int64_t before = goes_on ? std::ssize(passage.prompt) + std::ssize(passage.ids) : 0;
+  const int64_t before = extends ? std::ssize(passage.prompt) + std::ssize(passage.ids) : 0;
   if (before + std::ssize(added) >= config_.data.max_length) {
     talk.sample.finish = "length";  // there is no room for a turn more
     job.done(talk.sample, index);
@@ -292,7 +292,7 @@ void Answers::go_on(Job& job, size_t index, const Json::Array& said) const {
     return;
   }
   ++talk.sample.turns;
-  if (goes_on) {
+  if (extends) {
     passage.ids.insert(passage.ids.end(), added.begin(), added.end());
     passage.sampled.resize(passage.ids.size(), 0);
     passage.log_probs.resize(passage.ids.size(), 0);

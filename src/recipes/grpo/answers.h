@@ -14,7 +14,7 @@
 
 namespace temper::recipes {
 
-// How the engine answers so many prompts, where memory is no matter.
+// How the engine answers that number of prompts, where memory does not limit it.
 rollout::EngineOptions engine_options(const RunConfig& config, int64_t answers);
 
 // An answer that is wanted.
@@ -25,8 +25,8 @@ struct Asked {
 };
 
 // Asks the model, with the weights that it has at the moment, and the rewards what its answers are worth.
-// Tokens are generated while programs and servers judge; where an environment answers, the conversation goes
-// on.
+// Tokens are generated while programs and servers judge; where an environment answers, the conversation
+// continues.
 class Answers {
  public:
   // `model` answers, with `adapter` or (null) by itself.
@@ -46,7 +46,7 @@ class Answers {
     double generating = 0;  // seconds
     double judging = 0;     // seconds in which nothing else was left to do
   };
-  // In the order of `asked`. `done` is told of each as soon as it is judged. An answer that cannot be judged
+  // In the order of `asked`. `done` gets each as soon as it is judged. An answer that cannot be judged
   // is an Error or, where grpo.filter.on_reward_error says so, has none.
   //
   // Ranks that compute the model together ask at the same time, each for what it leads (leads()), and none
@@ -63,7 +63,7 @@ class Answers {
   bool leads() const { return model_.ranks().is_first(); }
   const Counts& counts() const { return counts_; }  // of the last call
   const std::vector<std::string>& reward_names() const { return rewards_.names(); }
-  // Whether an answer has the same bits whatever is computed beside it.
+  // Whether an answer has the same bits whatever is computed at the same time.
   bool repeats() const;
 
  private:
@@ -74,7 +74,7 @@ class Answers {
   void fail_together(const std::optional<Error>& failure) const;
   void take_answer(Job& job, const rollout::Completion& answer);
   void take_verdict(Job& job, size_t index, rewards::RewardSum::Judged judged);
-  void go_on(Job& job, size_t index, const Json::Array& said) const;
+  void extend(Job& job, size_t index, const Json::Array& said) const;
   rollout::EngineOptions planned_options(int64_t answers) const;
   std::unique_ptr<rollout::EngineOfRanks> take_engine(int64_t answers, const Options& options);
 

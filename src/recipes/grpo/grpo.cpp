@@ -34,7 +34,7 @@ Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& mode
   return objective_for(config, model);
 }
 
-// Both ways of computing a token add up alike with these, whatever is beside it.
+// Both ways of computing a token add up alike with these, whatever is computed with it.
 ops::FieldValues kernels(const RunConfig& config, bool needed) {
   const std::optional<bool> written = grpo_keys(config).engine.batch_invariant;
   // By itself where it costs next to nothing.
@@ -135,7 +135,7 @@ void register_grpo() {
             {"grpo.policy.clip_low", {"epsilon", "clip_ratio", "cliprange", "epsilon_low", "clip_ratio_low"}},
             {"grpo.policy.clip_high",
              {"epsilon", "clip_ratio", "cliprange", "epsilon_high", "clip_ratio_high"}},
-            {"rollouts are computed by this program itself, beside training; leave it out",
+            {"rollouts are computed by this program itself, between updates; leave it out",
              {"use_vllm", "vllm_mode", "vllm_gpu_memory_utilization", "gpu_memory_utilization"}}},
        .check = check_grpo,
        .rows = rows,

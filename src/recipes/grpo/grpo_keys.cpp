@@ -109,7 +109,7 @@ void check_groups(const GrpoKeys& c) {
         c.updates_per_rollout, c.prompts_per_rollout);
   if (constexpr int64_t kMost = 1 << 20; c.prompts_per_rollout > kMost / c.group_size)
     fail(
-        "[grpo.prompts_per_rollout] is {}, of which each gets {} answers: more than {} of a rollout; set "
+        "[grpo.prompts_per_rollout] is {}, and each gets {} answers: more than {} of a rollout; set "
         "fewer",
         c.prompts_per_rollout, c.group_size, kMost);
   if (c.group_size >= 1 << 20) fail("[grpo.group_size] is {}, needs less than {}", c.group_size, 1 << 20);

@@ -88,7 +88,7 @@ void Journal::begin_at(int64_t rollout, bool keep) {
         found.key = line.at("key").as_string();
       }
     });
-    // Those of ranks that are no more are somebody's, too.
+    // Those of ranks that are no more are cut by the others.
     if (rank_of(file_name(file)) % ranks_ == rank_) cut(file, rollout, keep);
   }
 }

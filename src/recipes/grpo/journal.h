@@ -12,13 +12,13 @@
 namespace temper::recipes {
 
 // The samples of a run, a line each, as they are judged: rollouts.jsonl in the run's folder, and
-// rollouts.r.jsonl of rank r > 0. A run that continues takes from them what it has not learnt from yet.
+// rollouts.r.jsonl of rank r > 0. A resumed run takes from them what it has not learned from yet.
 class Journal {
  public:
   Journal(std::string folder, int rank, int ranks) : folder_(std::move(folder)), rank_(rank), ranks_(ranks) {}
 
-  // The run goes on with this rollout: reads what any rank wrote of it, and takes lines of later ones out of
-  // the files, those of this one, too, unless `keep`, and a last line that was not written to its end.
+  // The run continues with this rollout: reads what any rank wrote of it, and takes lines of later ones out
+  // of the files, those of this one, too, unless `keep`, and a last line that was not written to its end.
   void begin_at(int64_t rollout, bool keep);
 
   struct Found {

@@ -18,8 +18,7 @@ std::string line(int64_t rollout, int64_t group, const std::string& text) {
 // Files grow larger than memory: what other rollouts have is not parsed.
 TEST(Journal, ReadsTheRolloutThatContinuesAlone) {
   const TemporaryDirectory folder;
-  const std::string file = folder / "rollouts.jsonl",
-                    before = "{\"rollout\": 0, of which nobody reads more\n";
+  const std::string file = folder / "rollouts.jsonl", before = "{\"rollout\": 0, and no more of it is read\n";
   const std::string own = line(1, 0, "first") +
                           "{\"sample\": 0, \"scores\": [], \"group\": 7, \"rollout\": 0}\n" +
                           line(1, 3, "{\"rollout\": 2, ");
@@ -70,7 +69,7 @@ Passage passage_of(int32_t first, bool with_values) {
   return passage;
 }
 
-// A field that answers get later does not compile here until it is compared, too, or known to be made anew.
+// A field that answers get later does not compile here until it is compared, too, or known to be made again.
 void expect_same(const Passage& found, const Passage& expected) {
   const auto& [prompt, ids, sampled, log_probs, kept, versions, experts, old_log_probs, reference_log_probs,
                values, value_behind, advantages, returns] = found;

@@ -34,14 +34,14 @@ void RolloutReport::add(const Answers::Counts& counts) {
 
 namespace {
 
-// What ranks tell one another of a report; the rest is of all ranks already, or of this one's device.
-struct Told {
+// What ranks add up of a report; the rest is of all ranks already, or of this one's device.
+struct Shared {
   std::array<double*, 11> sums;
   std::array<double*, 2> largest;
   std::vector<double>* parts;
 };
 
-Told told_of(RolloutReport& report) {
+Shared shared_of(RolloutReport& report) {
   auto& [answers, judged, failed, truncated, turns, tokens, reward, squared_reward, parts, sampled, computed,
          found, generating, judging, groups, groups_without_spread, rounds, scoring, memory] = report;
   return {{&answers, &judged, &failed, &truncated, &turns, &tokens, &reward, &squared_reward, &sampled,
@@ -55,7 +55,7 @@ Told told_of(RolloutReport& report) {
 void RolloutReport::sum_over(collectives::Group& ranks) {
   if (ranks.is_alone()) return;
   std::string own;
-  const Told mine = told_of(*this);
+  const Shared mine = shared_of(*this);
   for (const double* value : mine.sums) collectives::put(own, *value);
   for (const double* value : mine.largest) collectives::put(own, *value);
   collectives::put(own, parts);

@@ -31,7 +31,7 @@ Piece piece_of(const Passage& passage) {
   return piece;
 }
 
-// Of a document's tokens, in their order; its last tokens' experts nobody knows, or needs.
+// Of a document's tokens, in their order; its last tokens' experts are unknown, and unused.
 void append_experts(std::vector<int32_t>& experts, const Piece& piece) {
   const Passage& first = piece.passages.front().first->passages[piece.passages.front().second];
   const auto known = static_cast<int64_t>(first.prompt.size() + first.ids.size()) - 1;

@@ -19,10 +19,10 @@ struct Passage {
   // environment's.
   std::vector<float> kept = {};
   std::vector<uint64_t> versions = {};  // of the weights that sampled: how many updates they had had
-  // Of all tokens but the last, prompt first: the experts that each took, router after router. None: nobody
-  // asked.
+  // Of all tokens but the last, prompt first: the experts that each took, router after router. None: no
+  // update needs them.
   std::vector<int32_t> experts = {};
-  // When learning begins: by the weights that sampled, and by the reference. Empty: nobody asked.
+  // When learning begins: by the weights that sampled, and by the reference. Empty: unused.
   std::vector<float> old_log_probs = {}, reference_log_probs = {};
   // Of a critic: what it expects before each token is sampled, and behind the last sampled one.
   std::vector<float> values = {};
@@ -33,7 +33,7 @@ struct Passage {
   int64_t count_sampled() const;
 };
 
-// An answer to a prompt of a rollout, as it is sampled, judged and learnt from.
+// An answer to a prompt of a rollout, as it is sampled, judged and learned from.
 struct SampledAnswer {
   int64_t rollout = 0;  // counted from 0
   int64_t group = 0;    // the prompt's place among those of the rollout
@@ -41,7 +41,7 @@ struct SampledAnswer {
   int64_t row = 0;      // of the prompt, in the mixture
 
   // One, unless the chat template writes earlier turns otherwise when more follow: then each form that the
-  // model saw is learnt from as it was.
+  // model saw is learned from as it was.
   std::vector<Passage> passages = {};
   std::string finish = {}, text = {};  // of the last turn: "stop", "length" or "context"
   int64_t turns = 1;

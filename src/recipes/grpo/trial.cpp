@@ -12,7 +12,7 @@
 namespace temper::recipes {
 namespace {
 
-// As many answers at once as in a rollout, each of so many tokens: seconds.
+// The seconds of as many answers at once as in a rollout, of `tokens` tokens each.
 double seconds_of_answers(rollout::EngineOfRanks& engine, Prompts& prompts, int64_t answers,
                           int64_t group_size, int64_t tokens) {
   std::vector<std::vector<int32_t>> asked;

@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "checkpoints/adapter_folder.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/states/training_state.h"
 #include "recipes/keys/adapter_config.h"
 #include "recipes/learner/learner_folder.h"
 #include "recipes/plans/plan_disk.h"

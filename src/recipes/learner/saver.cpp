@@ -24,7 +24,7 @@ void Saver::save(const std::vector<Learner*>& learners, bool again) {
   });
   writing_ = learners;
   const auto write = [this, learners] {
-    for (Learner* learner : learners) learner->write_save(given_up_);
+    for (Learner* learner : learners) learner->checkpoints().write(given_up_);
   };
   if (beside_) try {
       return files_.start(write);
@@ -45,7 +45,7 @@ void Saver::commit() {
   wait();
   for (Learner* learner : learners) learner->commit_save();
   const auto prune = [learners] {
-    for (const Learner* learner : learners) learner->prune();
+    for (Learner* learner : learners) learner->checkpoints().prune();
   };
   if (!beside_) return collectives::at_root(ranks_, "old checkpoints", prune);
   kept_.at_root([&](const collectives::Root&) { files_.start(prune); });

@@ -2,12 +2,12 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "models/model.h"
 #include "recipes/learner/learner_inputs.h"
 
 namespace temper::recipes {
 
-// The files of a run that would train adapters (none: the model) of a tiny model, whose weights are not
-// there.
+// The files of a run that trains adapters (none: the model) of a tiny model.
 class TinyRunFiles {
  public:
   TinyRunFiles() {
@@ -20,10 +20,11 @@ class TinyRunFiles {
     write_file(folder_ / "rows.jsonl", "{\"text\": \"one two\"}\n{\"text\": \"three four\"}\n");
   }
   std::string output() const { return folder_ / "run"; }
+  // The model is one without weights, until save_weights().
   RunConfig config(const std::vector<std::string>& adapters = {}) const {
     RunConfig config;
     config.recipe = "sft";
-    config.model.path = folder_ / "model";
+    config.model.path = exists(folder_ / "weights") ? folder_ / "weights" : folder_ / "model";
     config.output = output();
     config.data.train = {{.path = folder_ / "rows.jsonl"}};
     config.data.max_length = 32;
@@ -32,18 +33,31 @@ class TinyRunFiles {
     for (const std::string& name : adapters) config.adapters.push_back({.name = name});
     return config;
   }
+  void save_weights() const {
+    const std::string file = folder_ / "model/config.json";
+    const auto model = models::build_model(Json::parse_file(file), file, {});
+    model->decoder.parameters().initialize(3, 0.1);
+    models::save_model(*model, folder_ / "weights", folder_ / "model");
+  }
 
  private:
   TemporaryDirectory folder_;
 };
 
+using ChangeConfig = std::function<void(RunConfig&)>;
+inline void train_as_it_is(RunConfig&) {}
+inline void train_adapter(RunConfig& config) { config.adapters = {{.name = "a"}}; }
+inline void evaluate_rows(RunConfig& config) { config.data.eval = config.data.train; }
+
 // What a learner of such a run is made from.
 class TinyInputs {
  public:
-  explicit TinyInputs(const std::function<void(RunConfig&)>& change = [](RunConfig&) {}) {
+  explicit TinyInputs(const ChangeConfig& change = train_as_it_is, bool with_weights = false) {
+    if (with_weights) files.save_weights();
     RunConfig config = files.config();
     change(config);
     setup = std::make_unique<RunSetup>(config);
+    if (with_weights) setup->load_weights({}, false);
     inputs = std::make_unique<LearnerInputs>(*setup, config, DataSets::load(config, setup->text));
   }
 

@@ -97,11 +97,12 @@ void WeightExchange::send_base(int64_t version) {
 }
 
 void WeightExchange::send(const Learner& learner) {
-  const layers::Adapter* const adapter = learner.adapter();
+  const layers::Adapter* const adapter = learner.trained().adapter();
   if (adapter != nullptr) send_base(learner.step());
-  send({adapter == nullptr ? "weights" : fmt::format("adapter {}", learner.name()), adapter, learner.name(),
-        adapter == nullptr ? model_as_it_computes() : learner.trained().placed(), learner.step()},
-       learner.is_done());
+  send(
+      {adapter == nullptr ? "weights" : fmt::format("adapter {}", learner.name()), adapter, learner.name(),
+       adapter == nullptr ? model_as_it_computes() : learner.trained().parameters().placed(), learner.step()},
+      learner.is_done());
   sent_[learner.name()] = learner.step();
 }
 

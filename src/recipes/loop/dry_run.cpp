@@ -27,7 +27,7 @@ template <class Take>
 int64_t fewest_rows(const std::vector<Learner*>& learners, int64_t all, Take take) {
   for (int64_t rows = 1;; rows = std::min(all, 2 * rows)) try {
       take(rows);
-      for (const Learner* learner : learners) learner->check_rows();
+      for (Learner* learner : learners) learner->trained().check(learner->rows().rows());
       return rows;
     } catch (const Error&) {
       if (rows >= all) throw;
@@ -117,7 +117,7 @@ std::string DryRun::describe_learners() {
     const LearnerCheck found = check_learner(learner->inputs(), learner->schedule());
     updates_ = std::max(updates_, static_cast<double>(learner->total_steps() - found.step));
     report += describe_learner(*learner, found);
-    learner->take_rows(found.batch.rows);
+    learner->rows().take(found.batch.rows);
   }
   return report;
 }
@@ -143,7 +143,7 @@ std::string DryRun::describe_time() {
     std::string rollouts;
     for (const auto& learner : learners_)
       if (const auto measure = learner->inputs().recipe().time_of_rollouts) {
-        const RolloutTime time = measure(learner->batch_inputs());
+        const RolloutTime time = measure(learner->inputs().for_batches(learner->trained().adapter()));
         const double count = std::ceil(updates_ / static_cast<double>(time.updates));
         all += count * time.seconds;
         rollouts += fmt::format(" and {:.0f} rollouts of {:.2g} s {}", count, time.seconds, time.condition);
@@ -169,11 +169,11 @@ double DryRun::seconds_of_update() {
   UpdateToTime update;
   for (const auto& learner : learners_) {
     learners.push_back(learner.get());
-    whole.push_back(learner->rows());
-    update.rows = std::max(update.rows, static_cast<int64_t>(learner->rows().size()));
+    whole.push_back(learner->rows().rows());
+    update.rows = std::max(update.rows, static_cast<int64_t>(learner->rows().rows().size()));
   }
   const auto take = [&](int64_t rows) {
-    for (size_t i = 0; i < learners.size(); ++i) learners[i]->take_rows(first_rows(whole[i], rows));
+    for (size_t i = 0; i < learners.size(); ++i) learners[i]->rows().take(first_rows(whole[i], rows));
   };
   update.fewest = fewest_rows(learners, update.rows, take);
   update.tokens = [&](int64_t rows) {

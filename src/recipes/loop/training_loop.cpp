@@ -176,7 +176,7 @@ std::vector<Learner*> TrainingLoop::read_batches() {
       const Error error = collectives::caught_by_all(setup_.ranks, "rows that cannot be used", caught);
       results_.collect_and_raise();
       if (error.kind() == ErrorKind::kInterrupted) {
-        for (Learner* const read : learners) read->put_back_batch();
+        for (Learner* const read : learners) read->rows().put_back();
         ending_.stop_by_signal("in the rollout after");
       }
       results_.drop(*learner, error, StepResults::Cause::kData);

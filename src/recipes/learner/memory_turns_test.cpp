@@ -150,7 +150,7 @@ TEST(MemoryTurns, WhatSleepsIsAskedForNothing) {
   expect_refused([&] { rollout::Engine(both.model->decoder, {}); }, "kv_cache", "an update");
 }
 
-// A checkpoint is written beside rollouts from copies: its bytes are those of when it was asked for, while
+// A checkpoint is written during rollouts, from copies: its bytes are those of when it was asked for, while
 // the state sleeps, wakes and changes.
 TEST(MemoryTurns, ACheckpointIsThatOfItsStepWhileTheStateSleeps) {
   Colocated both;

@@ -121,7 +121,7 @@ TEST_P(RolloutMeshes, AnswerWhatOneRankDoes) {
         auto own = answered(Answering(all, mesh, of), temperature);
         const std::lock_guard lock(mutex);
         found.merge(own);
-        EXPECT_TRUE(own.empty());  // nobody answers what another does
+        EXPECT_TRUE(own.empty());  // no process answers the requests of another
       });
       ASSERT_EQ(found.size(), expected.size());
       for (const auto& [number, completion] : expected) {

@@ -7,12 +7,12 @@
 
 namespace temper::recipes {
 
-// Saves the checkpoints of learners: while the run waits, or (checkpoint.async) beside the updates that
+// Saves the checkpoints of learners: while the run waits, or (checkpoint.async) during the updates that
 // follow, from copies in the CPU's memory. One save at a time, so that there is one copy of each learner's
 // state at most. All ranks call it at the same time.
 class Saver {
  public:
-  // `kept`: gets an Error where old checkpoints cannot be removed beside the run.
+  // `kept`: gets an Error where old checkpoints cannot be removed during the run.
   Saver(collectives::Group& ranks, collectives::KeptErrors& kept, bool beside)
       : ranks_(ranks), kept_(kept), beside_(beside) {}
   ~Saver();  // gives up what has no name yet, of which nothing remains

@@ -19,8 +19,8 @@ class WeightExchange {
   explicit WeightExchange(const RunSetup& setup);
 
   bool is_on() const { return !config_.to.empty(); }
-  // Before anything is trained: an Error where nobody listens, or for another model, and where memory cannot
-  // be shared.
+  // Before anything is trained: an Error where no process receives them, or one with another model, and where
+  // memory cannot be shared.
   void greet() const;
   // Whether this update's weights are to be sent, and were not.
   bool is_due(const Learner& learner) const;

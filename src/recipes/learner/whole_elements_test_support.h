@@ -9,7 +9,7 @@
 
 #include "weights/layout.h"
 
-// What ranks hold parts of beside what one rank holds, for tests.
+// What ranks hold parts of compared with what one rank holds, for tests.
 namespace temper::recipes {
 
 // Of whole tensors, by their names.

@@ -6,9 +6,9 @@ its replacement.
 GRADIENTS, NORM = "src/optimizers/gradient_sums.cpp", "src/optimizers/gradient_norm.cpp"
 SUMS, THREADS = "src/collectives/sums.h", "src/collectives/threads/threads.cpp"
 GROUP, SHARDED = "src/collectives/group.cpp", "src/layers/sharded_layers.cpp"
-SCHEDULE, CACHE, PARTS = "src/rollout/schedule.cpp", "src/rollout/sequence_cache.cpp", "src/rollout/prompt_parts.cpp"
-BATCH, SAMPLER, SLOTS = "src/rollout/batch_input.cpp", "src/rollout/token_sampler.cpp", "src/rollout/state_slots.cpp"
-ANSWER, REQUESTS = "src/rollout/answer.cpp", "src/rollout/request_limits.cpp"
+SCHEDULE, CACHE, PARTS = "src/rollout/scheduling/schedule.cpp", "src/rollout/scheduling/sequence_cache.cpp", "src/rollout/scheduling/prompt_parts.cpp"
+BATCH, SAMPLER, SLOTS = "src/rollout/passes/batch_input.cpp", "src/rollout/passes/token_sampler.cpp", "src/rollout/scheduling/state_slots.cpp"
+ANSWER, REQUESTS = "src/rollout/requests/answer.cpp", "src/rollout/requests/request_limits.cpp"
 INCOMING, GATE, ROUNDING = "src/exchange/incoming_weights.cpp", "src/exchange/pass_gate.cpp", "src/exchange/rounding.cpp"
 COVERAGE, SAMPLER = "src/exchange/coverage.cpp", "src/recipes/grpo/sampler.cpp"
 RECORD, SELECTION = "src/recipes/grpo/answer_record.cpp", "src/recipes/grpo/group_selection.cpp"
@@ -84,9 +84,9 @@ MUTANTS = [
     mutant("parts of prompts count as sequences that decode", "test_rollout", "BatchInput.*",
            BATCH, "input.batch.decoding += decodes;", "input.batch.decoding += 1;"),
     mutant("every pass is captured on its own", "test_rollout", "DecodingPasses.*",
-           "src/rollout/decoding_passes.cpp", "if (pass == nullptr)", "if (true)"),
+           "src/rollout/passes/decoding_passes.cpp", "if (pass == nullptr)", "if (true)"),
     mutant("a request that has ended gets another token", "test_rollout", "DecodingAhead.*",
-           "src/rollout/decoding_ahead.cpp", "if (row == &sequence) row = nullptr;", "static_cast<void>(row);"),
+           "src/rollout/passes/decoding_ahead.cpp", "if (row == &sequence) row = nullptr;", "static_cast<void>(row);"),
 
     # The exchange of weights.
     mutant("elements that came are counted as one row", "test_exchange", "Coverage.*",

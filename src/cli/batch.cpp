@@ -20,9 +20,9 @@
 #include "data/chat/losses.h"
 #include "data/rows/row.h"
 #include "data/sources/source.h"
-#include "rollout/answer_file.h"
 #include "rollout/engine.h"
-#include "rollout/finish.h"
+#include "rollout/requests/answer_file.h"
+#include "rollout/requests/finish.h"
 #include "rollout/text_model.h"
 
 namespace temper::cli {

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "device/memory_turn.h"
-#include "rollout/decoding_ahead.h"
-#include "rollout/mixed_pass.h"
-#include "rollout/request_limits.h"
+#include "rollout/passes/decoding_ahead.h"
+#include "rollout/passes/mixed_pass.h"
+#include "rollout/requests/request_limits.h"
 
 namespace temper::rollout {
 

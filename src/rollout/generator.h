@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "layers/decoder.h"
-#include "rollout/token_loop.h"
+#include "rollout/passes/token_loop.h"
 
 namespace temper::rollout {
 

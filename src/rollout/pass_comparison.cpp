@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "ops/linear/linear.h"
 #include "primitives/primitives.h"
-#include "rollout/op_trace.h"
+#include "rollout/passes/op_trace.h"
 
 namespace temper::rollout {
 namespace {

@@ -10,7 +10,7 @@
 #include "models/adapter.h"
 #include "ops/linear/linear.h"
 #include "rollout/batch_invariant.h"
-#include "rollout/op_trace.h"
+#include "rollout/passes/op_trace.h"
 #include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
 

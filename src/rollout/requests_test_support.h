@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include "rollout/sequence.h"
+#include "rollout/scheduling/sequence.h"
 
 namespace temper::rollout {
 

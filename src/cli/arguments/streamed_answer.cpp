@@ -1,7 +1,7 @@
 #include "cli/arguments/streamed_answer.h"
 
 #include "base/console.h"
-#include "rollout/answer_text.h"
+#include "rollout/requests/answer_text.h"
 
 namespace temper::cli {
 StreamedAnswer stream_answer(rollout::Generator& generator, const tokenizers::Tokenizer& tokenizer,

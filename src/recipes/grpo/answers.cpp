@@ -16,7 +16,7 @@
 #include "device/transfer.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "rollout/batch_invariant.h"
-#include "rollout/finish.h"
+#include "rollout/requests/finish.h"
 
 namespace temper::recipes {
 namespace {

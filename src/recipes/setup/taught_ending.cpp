@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "rollout/answer_text.h"
+#include "rollout/requests/answer_text.h"
 
 namespace temper::recipes {
 namespace {

@@ -1,8 +1,0 @@
-#pragma once
-#include "rollout/request.h"
-
-namespace temper::rollout {
-
-const char* name_of(Finish finish);  // for files: "stop", "length", "context" or "failed"
-
-}  // namespace temper::rollout

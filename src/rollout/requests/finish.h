@@ -1,0 +1,8 @@
+#pragma once
+#include "rollout/requests/request.h"
+
+namespace temper::rollout {
+
+const char* name_of(Finish finish);  // for files: "stop", "length", "context" or "failed"
+
+}  // namespace temper::rollout

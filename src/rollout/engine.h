@@ -18,16 +18,16 @@ struct EngineOptions {
   EngineObserver* observer = nullptr;
 };
 
-// Answers any number of requests with one model: those that decode get one token in each pass, and beside
-// them prompts are computed in parts (continuous batching). Keys and values lie in pages; a request takes a
+// Answers any number of requests with one model: those that decode get one token in each pass, and the
+// same passes compute prompts in parts (continuous batching). Keys and values lie in pages; a request takes a
 // page when it comes to it. Where none is left, the request that came last gives all of its back and is
 // computed again later: its tokens stay, and what they left behind gets the same bits again. Pages of equal
 // beginnings, by equal weights, are shared.
 //
-// With batch-invariant kernels, a request's answer has the same bits whatever is beside it, whatever the
-// sizes of pages and parts, preempted or not, found in the cache or not. Where a mixer leaves other bits
-// behind when it decodes (BoundMixer::decodes_as_prompts), tokens that were sampled are computed again one by
-// one, and only pages of prompts are shared.
+// With batch-invariant kernels, a request's answer has the same bits whatever other requests there are,
+// whatever the sizes of pages and parts, preempted or not, found in the cache or not. Where a mixer leaves
+// other bits behind when it decodes (BoundMixer::decodes_as_prompts), tokens that were sampled are computed
+// again one by one, and only pages of prompts are shared.
 //
 // The decoder must outlive it. When the weights change between two steps, requests that are running continue
 // with the new ones, which compute all of their tokens again.
@@ -48,7 +48,7 @@ class Engine {
 
   // Between requests: others have the memory of its cache and of what captured passes write, at whose
   // addresses they find it again; what is in it is lost, and equal beginnings are computed again. Passes with
-  // sums over tensor ranks are captured anew. Requests are refused meanwhile. So are those of all engines on
+  // sums over tensor ranks are captured again. Requests are refused meanwhile. So are those of all engines on
   // the device, whose memory is of the same regions.
   void sleep();
   void wake();  // an Error (kResources) where there is no memory for it

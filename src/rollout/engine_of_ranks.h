@@ -31,9 +31,9 @@ class EngineOfRanks {
 
   enum class Round {
     kComputed,  // a pass
-    kIdle,      // nobody has something to compute, but some rank is not done
+    kIdle,      // no rank has something to compute, but some rank is not done
     kDone,      // all are done
-    kStopped    // some rank of those that keep step was told to stop: none makes another round
+    kStopped    // some rank of those that keep step has to stop: none makes another round
   };
   // `done`: this rank has no requests and will ask nothing more; `stop`: what it has asked is given up. Of a
   // rank that follows neither matters.

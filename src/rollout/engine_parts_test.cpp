@@ -13,7 +13,7 @@ ops::OpsConfig kernels_of_chunks() {
   return config;
 }
 
-// A hybrid's kernels begin their sums anew every 64 tokens of a part: parts that began elsewhere would have
+// A hybrid's kernels begin new sums every 64 tokens of a part: parts that began elsewhere would have
 // other bits than the whole prompt.
 TEST(EngineParts, OfAHybridsPromptHaveTheBitsOfTheWhole) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";

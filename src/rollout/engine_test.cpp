@@ -28,8 +28,8 @@ TEST(Engine, GreedyTokensAreThoseOfOneSequence) {
     }
 }
 
-// Whatever is beside a request, and however its cache is cut: the same tokens and log-probabilities, bit for
-// bit.
+// Whatever other requests there are, and however the cache is cut: the same tokens and log-probabilities, bit
+// for bit.
 TEST(Engine, AnAnswerDependsOnItsRequestAlone) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
   for (const char* type : kTypes) {
@@ -68,7 +68,7 @@ TEST(Engine, AnAnswerDependsOnItsRequestAlone) {
   }
 }
 
-// The same of adapters of several ranks, beside each other and the model alone.
+// The same of adapters of several ranks, together with each other and the model alone.
 TEST(Engine, AnAdaptersAnswerDependsOnItsRequestAlone) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
   for (const char* type : {"qwen3", "qwen3_moe", "gemma3_text"}) {
@@ -156,10 +156,10 @@ TEST(Engine, NoPageSurvivesAnUpdateOfTheWeights) {
     EXPECT_EQ(answers(engine).begin()->second.ids, before.ids);
     model->decoder.parameters().initialize(9, 0.3);
     engine.add(request);
-    const Completion anew = answers(engine).begin()->second;
-    EXPECT_EQ(anew.cached_tokens, 0);
-    EXPECT_EQ(anew.ids, answers_of(model->decoder, {request})[0].ids);
-    EXPECT_NE(anew.ids, before.ids);
+    const Completion renewed = answers(engine).begin()->second;
+    EXPECT_EQ(renewed.cached_tokens, 0);
+    EXPECT_EQ(renewed.ids, answers_of(model->decoder, {request})[0].ids);
+    EXPECT_NE(renewed.ids, before.ids);
     engine.add(request);
     engine.step();
     engine.step();
@@ -168,23 +168,23 @@ TEST(Engine, NoPageSurvivesAnUpdateOfTheWeights) {
     engine.add(request);
     const Completion after = answers(engine).begin()->second;
     EXPECT_EQ(after.ids, answers_of(model->decoder, {request})[0].ids);
-    EXPECT_NE(after.ids, anew.ids);
+    EXPECT_NE(after.ids, renewed.ids);
     EXPECT_EQ(across.recomputations, 1);
     EXPECT_EQ(engine.counts().recomputations, 1);
     EXPECT_EQ(engine.counts().preemptions, 0);
     EXPECT_NE(across.versions.front(), across.versions.back());
     EXPECT_EQ(across.versions.back(), model->decoder.parameters().version());
     // Its last tokens are those of the new weights behind what was there.
-    Ids told = request.prompt;
+    Ids so_far = request.prompt;
     size_t old = 0;
-    while (across.versions[old] == across.versions.front()) told.push_back(across.ids[old++]);
+    while (across.versions[old] == across.versions.front()) so_far.push_back(across.ids[old++]);
     const Completion rest =
-        answers_of(model->decoder, {request_of(told, 1, 1.0, 10 - static_cast<int64_t>(old))})[0];
+        answers_of(model->decoder, {request_of(so_far, 1, 1.0, 10 - static_cast<int64_t>(old))})[0];
     EXPECT_EQ(Ids(across.ids.begin() + static_cast<std::ptrdiff_t>(old), across.ids.end()), rest.ids);
   }
 }
 
-// What pages hold that nobody uses changes nothing.
+// What unused pages hold changes nothing.
 TEST(Engine, PoisonedPagesChangeNothing) {
   constexpr size_t kMemory = size_t{4} << 20;
   for (const char* type : kTypes) {
@@ -229,7 +229,7 @@ TEST(Engine, AdaptersInOneBatch) {
   }
 }
 
-TEST(Engine, EndsAreTold) {
+TEST(Engine, EndsAreReported) {
   const auto model = tiny_model();
   const Ids prompt = prompt_of(5, 1);
   const Completion free = answers_of(model->decoder, {request_of(prompt)})[0];

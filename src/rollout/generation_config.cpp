@@ -42,7 +42,7 @@ bool is_neutral(std::string_view key, const Json& value) {
   return number == (one ? 1 : 0);
 }
 
-// Those below `vocab_size` go to `stop_ids`; the others are the result, but for -1, which means none.
+// Those below `vocab_size` go to `stop_ids`; the others except -1, which means none, are the result.
 std::vector<int64_t> read_stop_ids(const Json& config, const std::string& where, int64_t vocab_size,
                                    std::vector<int32_t>& stop_ids) {
   std::vector<int64_t> beyond;

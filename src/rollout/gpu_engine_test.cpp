@@ -82,7 +82,7 @@ TEST_P(GpuEngine, SleepsBetweenRequestsWithItsGraphs) {
     EXPECT_THROW(engine.add(requests[0]), Error);
     engine.wake();
     EXPECT_EQ(all_answers(), expected) << turn;
-    EXPECT_EQ(region(MemoryTag::kGraphs).live, graphs);  // nothing was captured anew
+    EXPECT_EQ(region(MemoryTag::kGraphs).live, graphs);  // nothing was captured again
   }
 }
 

@@ -1,4 +1,4 @@
-// The loop on a GPU beside that on the CPU; skipped where there is none.
+// The loop on a GPU compared with that on the CPU; skipped where there is none.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -65,7 +65,7 @@ TEST_F(GpuGenerator, MixturesAndLatentAttentionDecodeOnTheDevice) {
 
 TEST_F(GpuGenerator, AConversationContinuesFromTheCache) {
   Ids prompt{3, 14, 15};
-  for (int turn = 0; turn < 4; ++turn) {  // the cache grows meanwhile, and with it the graph is made anew
+  for (int turn = 0; turn < 4; ++turn) {  // the cache grows meanwhile, and with it the graph is made again
     const Ids answer = both(prompt, {.max_new_tokens = 8});
     prompt.insert(prompt.end(), answer.begin(), answer.end());
     prompt.insert(prompt.end(), {40, 41});

@@ -35,7 +35,7 @@ std::unique_ptr<models::Model> model_with(const char* type, const ops::OpsConfig
   return invariant ? std::move(model) : nullptr;
 }
 
-// Latent attention expands all that is kept, for each pass anew: these ops have rows of other tokens, too,
+// Latent attention expands all that is kept, again for each pass: these ops have rows of other tokens, too,
 // and show in what reads them.
 void expect_compared(const PassDifference& found, std::string_view type) {
   const std::set<std::string> expansions{"linear", "lora_linear", "latent_heads"};

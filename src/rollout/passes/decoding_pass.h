@@ -14,7 +14,7 @@ namespace temper::rollout {
 struct DecodingSetup {
   const layers::Decoder& model;
   const layers::PagedStates& states;
-  int32_t spare_page, spare_slot;  // nobody's: rows without a sequence write there
+  int32_t spare_page, spare_slot;  // of no sequence: rows without one write there
   Tensor ids;   // [rows or more] int32 on the device: what a pass computes, then what it chose
   Tensor seen;  // [rows or more, vocab] uint8 on the device: written, and not read
   std::shared_ptr<Arena> arena;  // they run one after the other
@@ -75,7 +75,7 @@ class DecodingPass {
   RepeatedWork work_;
 };
 
-// How many rows a pass for so many sequences has: few numbers, so that few graphs are captured.
+// How many rows a pass for this number of sequences has: few numbers, so that few graphs are captured.
 int64_t rows_of_pass(int64_t sequences);
 
 }  // namespace temper::rollout

@@ -7,7 +7,7 @@
 
 namespace temper::rollout {
 
-// Is told what an engine computes, as it computes it.
+// Gets what an engine computes, as it computes it.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;

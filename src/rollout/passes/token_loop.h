@@ -10,7 +10,7 @@ namespace temper::rollout {
 // Chooses tokens of one sequence and computes them, everything on the model's device: ids, positions,
 // settings and tokens seen stay there, each step leaves them ready for the next. On a GPU a step is one
 // captured graph (tensor/repeated_work.h); it stays right as long as the state has the same places, so that
-// it is made anew when the state grows. Ranks that compute the model together call the same functions. The
+// it is made again when the state grows. Ranks that compute the model together call the same functions. The
 // model and the state must outlive it.
 class TokenLoop {
  public:

@@ -56,7 +56,7 @@ uint64_t PagePool::publish(int32_t page, const Key& key) {
 }
 
 void PagePool::forget() {
-  invariant(available() == size(), "somebody has a page");
+  invariant(available() == size(), "a sequence has a page");
   index_.clear();
   serials_.clear();
   idle_.clear();

@@ -8,7 +8,7 @@
 namespace temper::rollout {
 
 // Who has which page of a cache, and which full pages can be found by their tokens (prefix cache). A page
-// that nobody has keeps what is in it as long as no page is wanted; the one that was given back first goes
+// that is unused keeps what is in it as long as no page is wanted; the one that was given back first goes
 // first.
 class PagePool {
  public:
@@ -29,9 +29,7 @@ class PagePool {
   explicit PagePool(int64_t pages);
 
   int64_t size() const { return std::ssize(pages_); }
-  int64_t available() const {
-    return std::ssize(free_) + std::ssize(idle_);
-  }                         // without taking any from anybody
+  int64_t available() const { return std::ssize(free_) + std::ssize(idle_); }  // that are unused
   int32_t take();           // for one user; kNone where all are in use
   void keep(int32_t page);  // one user more
   void give_back(int32_t page);
@@ -40,8 +38,8 @@ class PagePool {
   // A full page can be found from now on; where another has the same key, that one stays. The serial of the
   // key.
   uint64_t publish(int32_t page, const Key& key);
-  // Of pages that nobody has: what is in them is lost, and none is found any more. Pages are taken in the
-  // order of a new pool from now on.
+  // Of unused pages, which must be all: what is in them is lost, and none is found any more. Pages are taken
+  // in the order of a new pool from now on.
   void forget();
   bool holds(uint64_t serial) const { return serials_.contains(serial); }
 
@@ -50,14 +48,14 @@ class PagePool {
   struct Page {
     int64_t users = 0;
     Index::iterator entry;              // end: it cannot be found
-    std::list<int32_t>::iterator idle;  // where nobody has it
+    std::list<int32_t>::iterator idle;  // where it is unused
   };
   void free_all();
   Page& at(int32_t page) { return pages_[static_cast<size_t>(page)]; }
 
   std::vector<Page> pages_;
   std::vector<int32_t> free_;  // nothing in them
-  std::list<int32_t> idle_;    // can be found, nobody has them; the oldest first
+  std::list<int32_t> idle_;    // can be found, unused; the oldest first
   Index index_;
   std::map<uint64_t, int32_t> serials_;
   uint64_t next_serial_ = 1;

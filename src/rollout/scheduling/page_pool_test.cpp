@@ -17,7 +17,7 @@ TEST(PagePool, GivesWhatNobodyHasTheOldestFirst) {
   EXPECT_EQ(pool.take(), b);
   EXPECT_EQ(pool.find({0, 1, 0, {3, 4}}), nullptr);
   ASSERT_NE(pool.find({0, 1, 0, {1, 2}}), nullptr);
-  pool.keep(a);  // found: nobody else may have it now
+  pool.keep(a);  // found: it is in use now
   EXPECT_EQ(pool.take(), PagePool::kNone);
   pool.give_back(c);
   EXPECT_EQ(pool.take(), c);

@@ -9,7 +9,7 @@ namespace temper::rollout {
 // were computed before by the same weights (prefix cache).
 class SequenceCache {
  public:
-  // `pages` of `states`, and slots for so many running sequences and as many copies.
+  // Of `states` this has `pages`, and slots for `running` sequences and as many copies.
   SequenceCache(layers::PagedStates states, const PromptParts& parts, int64_t pages, int64_t running);
 
   const layers::PagedStates& states() const { return states_; }

@@ -237,7 +237,7 @@ TEST(AdapterAgreement, StackedExpertsAreNamedByTheirTensor) {
   const Json both = Json::Array{"experts.0.up_proj", "experts.1.up_proj"};
   EXPECT_EQ(agreement(base, {{"target_modules", both}}, one_by_one), "");
   expect_has(agreement(base, {{"target_modules", Json::Array{"experts.0.up_proj"}}}, one_by_one),
-             "target_modules does not name model.layers.0.mlp.experts.1.up_proj, of which");
+             "target_modules does not name model.layers.0.mlp.experts.1.up_proj, but");
 }
 
 TEST(AdapterAgreement, AllLinearIsNeitherEmbeddingNorHead) {

@@ -170,11 +170,11 @@ TEST(AdapterConfig, TensorsThatItDoesNotNameAreRefused) {
       "model.layers.1.mlp.up_proj, model.layers.2.mlp.up_proj, but the adapter's file has their tensors; add "
       "what is missing to adapter_config.json, or save the adapter again");
   expect_has(refused({{"target_modules", Json::Array{"layers.0.mlp.up_proj", "layers.2.mlp.up_proj"}}}),
-             "does not name model.layers.1.mlp.up_proj, of which");
+             "does not name model.layers.1.mlp.up_proj, but");
   expect_has(refused({{"target_modules", ".*[01].mlp.up_proj"}}),
-             "does not name model.layers.2.mlp.up_proj, of");
+             "does not name model.layers.2.mlp.up_proj, but");
   expect_has(refused({{"target_modules", up}, {"exclude_modules", Json::Array{"layers.1.mlp.up_proj"}}}),
-             "does not name model.layers.1.mlp.up_proj, of");
+             "does not name model.layers.1.mlp.up_proj, but");
   expect_has(
       refused({{"target_modules", up}, {"layers_to_transform", Json::Array{0, 1}}}),
       "does not name model.layers.2.mlp.up_proj, but the adapter's file has their tensors; add what is "

@@ -141,18 +141,18 @@ double set_advantages_by_values(const GrpoKeys& keys, collectives::Group& ranks,
 }
 
 double set_advantages(const GrpoKeys& keys, collectives::Group& ranks, std::vector<SampledAnswer>& samples,
-                      const IsLearnt& is_learnt) {
+                      const IsLearnt& is_trained) {
   switch (keys.preset().source) {
     case losses::AdvantageSource::kAnswers:
-      set_advantages_of_answers(keys, ranks, samples, is_learnt);
+      set_advantages_of_answers(keys, ranks, samples, is_trained);
       return 0;
     case losses::AdvantageSource::kReinforcePp:
-      set_advantages_of_tokens(keys, ranks, samples, is_learnt);
+      set_advantages_of_tokens(keys, ranks, samples, is_trained);
       return 0;
     case losses::AdvantageSource::kGae:
       break;
   }
-  return set_advantages_by_values(keys, ranks, samples, is_learnt);
+  return set_advantages_by_values(keys, ranks, samples, is_trained);
 }
 
 }  // namespace temper::recipes

@@ -15,7 +15,7 @@ using IsLearnt = std::function<bool(const SampledAnswer&)>;
 
 // As the loss has them: one of the three below. The explained variance of the critic's values; 0 without one.
 double set_advantages(const GrpoKeys& keys, collectives::Group& ranks, std::vector<SampledAnswer>& samples,
-                      const IsLearnt& is_learnt);
+                      const IsLearnt& is_trained);
 // SampledAnswer::advantage, from the rewards of each group's answers: of all that have one or, where the KL
 // lowers rewards, of those that updates learn from, whose KL is known.
 void set_advantages_of_answers(const GrpoKeys& keys, collectives::Group& ranks,

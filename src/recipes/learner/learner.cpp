@@ -28,19 +28,7 @@ void Learner::build_to_measure() {
 }
 
 void Learner::start() {
-  const Recipe& recipe = inputs_.recipe();
-  std::optional<RolloutSettings> rollouts;
-  if (recipe.rollouts != nullptr) rollouts = recipe.rollouts(inputs_.config);
-  ending_ = taught_ending(inputs_.data.train, inputs_.setup.text, rollouts ? &*rollouts : nullptr);
-  if (const auto wish = recipe.critic(inputs_.config)) schedule_.hold(wish->warmup_updates);
-  if (recipe.batches != nullptr) {
-    batches_ = recipe.batches(batch_inputs());
-  } else {
-    batches_ = std::make_unique<LoadedBatches>(inputs_.data.train, loader_options(inputs_.config),
-                                               inputs_.ranks(), inputs_.data_ranks());
-    if (inputs_.data.eval) read_eval_rows();
-  }
-  owner_of_states_ = checkpoints::owner_of_states(inputs_.ranks());
+  open_rows();
   const bool resumed = restore();
   const RunSetup& setup = inputs_.setup;
   if (!resumed) progress_.started = utc_now();
@@ -61,7 +49,7 @@ void Learner::start() {
 
 void Learner::open_rows() {
   const Recipe& recipe = inputs_.recipe();
-  std::optional<RolloutWish> rollouts;
+  std::optional<RolloutSettings> rollouts;
   if (recipe.rollouts != nullptr) rollouts = recipe.rollouts(config());
   const std::optional<int32_t> ending =
       taught_ending(data().train, inputs_.setup.text, rollouts ? &*rollouts : nullptr);

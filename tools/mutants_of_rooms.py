@@ -7,7 +7,7 @@ GRADIENTS, NORM = "src/optimizers/gradient_sums.cpp", "src/optimizers/gradient_n
 SUMS, THREADS = "src/collectives/sums.h", "src/collectives/threads/threads.cpp"
 GROUP, SHARDED = "src/collectives/group.cpp", "src/layers/sharded_layers.cpp"
 SCHEDULE, CACHE, PARTS = "src/rollout/scheduling/schedule.cpp", "src/rollout/scheduling/sequence_cache.cpp", "src/rollout/scheduling/prompt_parts.cpp"
-BATCH, SAMPLER, SLOTS = "src/rollout/passes/batch_input.cpp", "src/rollout/passes/token_sampler.cpp", "src/rollout/scheduling/state_slots.cpp"
+BATCH, TOKENS, SLOTS = "src/rollout/passes/batch_input.cpp", "src/rollout/passes/token_sampler.cpp", "src/rollout/scheduling/state_slots.cpp"
 ANSWER, REQUESTS = "src/rollout/requests/answer.cpp", "src/rollout/requests/request_limits.cpp"
 INCOMING, GATE, ROUNDING = "src/exchange/incoming_weights.cpp", "src/exchange/pass_gate.cpp", "src/exchange/rounding.cpp"
 COVERAGE, SAMPLER = "src/exchange/coverage.cpp", "src/recipes/grpo/sampler.cpp"
@@ -73,7 +73,7 @@ MUTANTS = [
     mutant("a hybrid's slot keeps another request's state", "test_rollout", "Engine.* SequenceCache.*",
            CACHE, "if (parts_.has_slots) states_.clear_slot(sequence.slot);", ""),
     mutant("log-probabilities are at another request's temperature", "test_rollout", "Engine.LogProbabilities* TokenSampler.*",
-           SAMPLER, "sequences[end]->request().log_prob_temperature == temperature) ++end;", "temperature > 0) ++end;"),
+           TOKENS, "sequences[end]->request().log_prob_temperature == temperature) ++end;", "temperature > 0) ++end;"),
     mutant("an answer continues after its stop token", "test_rollout", "Answer.*",
            ANSWER, "return Finish::kStopToken;", "return {};"),
     mutant("a prompt may be as long as the context", "test_rollout", "RequestLimits.*",

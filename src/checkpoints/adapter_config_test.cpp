@@ -24,8 +24,7 @@ std::string refusal_with(const Json::Object& changes) {
 // A weight, or another tensor, of a module.
 void add_weight(WeightTable& base, const std::string& name, LoraRole role, const Shape& shape = {4, 2},
                 std::optional<int64_t> layer = {}) {
-  std::vector<std::string> axes{"inner", "hidden"};
-  axes.resize(static_cast<size_t>(shape.ndim()));
+  const std::vector<WeightAxis> axes(static_cast<size_t>(shape.ndim()), "any");
   base.add({.name = name,
             .shape = shape,
             .axes = axes,

@@ -19,8 +19,7 @@ inline WeightSpec spec_of(const ParameterForm& form) {
   WeightSpec spec;
   spec.name = "x";
   spec.shape = form.shape;
-  spec.axes = {"a", "b", "c"};
-  spec.axes.resize(static_cast<size_t>(form.shape.ndim()));
+  spec.axes.assign(static_cast<size_t>(form.shape.ndim()), "any");
   spec.sources = form.sources;
   if (spec.sources.empty()) spec.sources = {{"m.x.weight", form.shape[0]}};
   spec.may_be_new = form.may_be_new;

@@ -328,7 +328,6 @@ TEST_F(Quantized, AFileBesideTheConfigurationNamesTheAlgorithm) {
 
 TEST_F(Quantized, RanksReadTheRowsThatTheyHold) {
   add_matrix(8, 16);
-  table_.keep_together("a", 2);
   const Tensor codes = bytes({4, 16}, DType::kU8);
   add("m.x.weight", codes);
   add("m.x.weight_scale", scales({8, 1}));

@@ -15,7 +15,7 @@ void WeightScope::add(WeightSpec spec) {
   table_.add(std::move(spec));
 }
 
-void WeightScope::vector(const std::string& name, const std::string& axis,
+void WeightScope::vector(const std::string& name, const WeightAxis& axis,
                          const std::vector<WeightSource>& sources, bool zeros,
                          std::vector<WeightSegment> segments) {
   WeightSpec spec;
@@ -123,7 +123,7 @@ void WeightScope::transposed_experts(const std::string& name, const Matrix& matr
        .segments = segments});
 }
 
-void WeightScope::float32_vector(const std::string& name, const std::string& axis,
+void WeightScope::float32_vector(const std::string& name, const WeightAxis& axis,
                                  const WeightSource& source) {
   add({.name = scope_ + name,
        .shape = {source.rows},
@@ -133,7 +133,7 @@ void WeightScope::float32_vector(const std::string& name, const std::string& axi
        .dtype = DType::kF32});
 }
 
-void WeightScope::buffer(const std::string& name, const std::string& axis, const WeightSource& source) {
+void WeightScope::buffer(const std::string& name, const WeightAxis& axis, const WeightSource& source) {
   add({.name = scope_ + name,
        .shape = {source.rows},
        .axes = {axis},
@@ -143,7 +143,7 @@ void WeightScope::buffer(const std::string& name, const std::string& axis, const
        .buffer = true});
 }
 
-void WeightScope::convolution(const std::string& name, const std::string& axis, int64_t width,
+void WeightScope::convolution(const std::string& name, const WeightAxis& axis, int64_t width,
                               const WeightSource& module, std::vector<WeightSegment> segments) {
   add({.name = scope_ + name,
        .shape = {module.rows, 1, width},
@@ -151,8 +151,6 @@ void WeightScope::convolution(const std::string& name, const std::string& axis, 
        .sources = {{source_scope_ + module.name + ".weight", module.rows}},
        .segments = std::move(segments)});
 }
-
-void WeightScope::keep_together(const std::string& axis, int64_t size) { table_.keep_together(axis, size); }
 
 void WeightScope::ignore(const std::string& source, const std::string& reason) {
   table_.ignore(source_scope_ + source, reason);

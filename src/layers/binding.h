@@ -22,14 +22,14 @@ class WeightScope {
       : table_(table), scope_(std::move(scope)), source_scope_(std::move(source_scope)), layer_(layer) {}
 
   // A vector that does not decay: a norm's weight or a bias.
-  void vector(const std::string& name, const std::string& axis, const std::vector<WeightSource>& sources,
+  void vector(const std::string& name, const WeightAxis& axis, const std::vector<WeightSource>& sources,
               bool zeros = false, std::vector<WeightSegment> segments = {});
   // The weight of a norm of the residual stream.
   void norm_of_stream(const std::string& name, const WeightSource& source, bool zeros);
   // A linear's weight [out, in], whose rows are those of `modules`, and its bias [out] where it has one.
   struct Matrix {
-    std::string out, in;  // axes
-    int64_t width = 0;    // of in
+    WeightAxis out, in;
+    int64_t width = 0;  // of in
     bool bias = false;
     std::vector<WeightSegment> segments = {};  // of out; empty: each of the modules
   };
@@ -49,14 +49,12 @@ class WeightScope {
   void transposed_experts(const std::string& name, const Matrix& matrix, int64_t experts,
                           const WeightSource& module, bool alternating);
   // A vector of one source that is kept in float32, whatever the model's dtype, and does not decay.
-  void float32_vector(const std::string& name, const std::string& axis, const WeightSource& source);
+  void float32_vector(const std::string& name, const WeightAxis& axis, const WeightSource& source);
   // A vector that no gradient trains, float32 in memory and in files.
-  void buffer(const std::string& name, const std::string& axis, const WeightSource& source);
-  // Ranks share an axis in pieces of this size (WeightTable::keep_together).
-  void keep_together(const std::string& axis, int64_t size);
+  void buffer(const std::string& name, const WeightAxis& axis, const WeightSource& source);
   // The weight of a convolution of each channel by itself, [channels, 1, width].
-  void convolution(const std::string& name, const std::string& axis, int64_t width,
-                   const WeightSource& module, std::vector<WeightSegment> segments);
+  void convolution(const std::string& name, const WeightAxis& axis, int64_t width, const WeightSource& module,
+                   std::vector<WeightSegment> segments);
   // A tensor of files that is not loaded, with the reason.
   void ignore(const std::string& source, const std::string& reason);
 

@@ -14,7 +14,7 @@ namespace {
 WeightSpec spec_of(const VocabularySize& size, const char* name, const std::string& source, LoraRole lora) {
   return {.name = name,
           .shape = {size.tokens, size.hidden},
-          .axes = {"vocab", "hidden"},
+          .axes = {WeightAxis::divided("vocab"), "hidden"},
           .sources = {{source, size.tokens}},
           .lora = lora};
 }

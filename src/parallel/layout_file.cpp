@@ -56,7 +56,8 @@ Json layout_json(const layers::ParameterStore& parameters) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     const WeightSpec& spec = parameters.spec(i);
     const Placement held = layout[i].is_flat() ? layout[i].unsharded() : layout[i];
-    Json::Array axes(spec.axes.begin(), spec.axes.end());
+    Json::Array axes;
+    for (const WeightAxis& axis : spec.axes) axes.emplace_back(axis.name);
     list.push_back(Json::Object{{"name", spec.name},
                                 {"shape", shape_of(held.whole())},
                                 {"axes", std::move(axes)},

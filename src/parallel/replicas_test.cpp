@@ -15,20 +15,23 @@ namespace {
 // Of four tensor ranks: one of all ranks, one of which each has a part, and one whose parts neighbours share.
 WeightTable table() {
   WeightTable table;
+  const WeightAxis heads = WeightAxis::divided("heads*head_dim", 4);
   table.add({.name = "norm", .shape = {8}, .axes = {"hidden"}, .sources = {{"norm", 8}}});
-  table.add({.name = "down", .shape = {8, 16}, .axes = {"hidden", "intermediate"}, .sources = {{"down", 8}}});
+  table.add({.name = "down",
+             .shape = {8, 16},
+             .axes = {"hidden", WeightAxis::divided("intermediate")},
+             .sources = {{"down", 8}}});
   table.add({.name = "k",
              .shape = {8, 4},
-             .axes = {"heads*head_dim", "hidden"},
+             .axes = {heads, "hidden"},
              .sources = {{"k", 8}},
              .segments = {{8, true}}});
   // Neighbours share the first rows alone.
   table.add({.name = "kv",
              .shape = {24, 4},
-             .axes = {"heads*head_dim", "hidden"},
+             .axes = {heads, "hidden"},
              .sources = {{"kv", 24}},
              .segments = {{8, true}, {16}}});
-  table.keep_together("heads*head_dim", 4);
   return table;
 }
 

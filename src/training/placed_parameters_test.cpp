@@ -73,7 +73,7 @@ TEST_P(PlacedParameters, ARankLoadsItsPartAndReadsNothingElse) {
       checkpoints::load_rows(files, to.table(), to.layout(),
                              [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
                                to.set_rows(spec.name, first, rows);
-                               if (spec.axes[0] == "heads*head_dim") rows_read += rows.dim(0);
+                               if (spec.axes[0].name == "heads*head_dim") rows_read += rows.dim(0);
                              });
       return rows_read;
     };

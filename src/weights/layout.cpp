@@ -1,35 +1,12 @@
 #include "weights/layout.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.h"
 #include "base/text.h"
 
 namespace temper {
 namespace {
-
-// What lies on the mesh's tensor axis, and in front of what stands the axis of experts.
-constexpr std::array<std::string_view, 15> kOnTensorAxis = {"vocab",
-                                                            "heads",
-                                                            "heads*head_dim",
-                                                            "heads*qk_head_dim",
-                                                            "heads*kv_head_dim",
-                                                            "heads*v_head_dim",
-                                                            "intermediate",
-                                                            "expert_width",
-                                                            "experts*expert_width",
-                                                            "delta_qkvz",
-                                                            "delta_ba",
-                                                            "delta_channels",
-                                                            "delta_heads",
-                                                            "delta_values",
-                                                            "heads*qk_head_dim|latent"};
-constexpr std::string_view kExperts = "experts*";
-
-bool is_on_tensor_axis(const std::string& axis) {
-  return std::find(kOnTensorAxis.begin(), kOnTensorAxis.end(), axis) != kOnTensorAxis.end();
-}
 
 std::vector<WeightSegment> segments_of(const WeightSpec& spec, int dim) {
   if (dim == 0 && !spec.segments.empty()) return spec.segments;
@@ -58,8 +35,9 @@ std::string divisors(int64_t units) {
 }
 
 Placement::Segment divided(const WeightSpec& spec, int dim, size_t segment, const WeightSegment& given,
-                           int64_t of_axis, int ranks) {
-  const int64_t unit = given.unit > 0 ? given.unit : of_axis, units = given.size / unit;
+                           int ranks) {
+  const WeightAxis& axis = spec.axes[static_cast<size_t>(dim)];
+  const int64_t unit = given.unit > 0 ? given.unit : axis.unit, units = given.size / unit;
   if (given.size % unit == 0 && units % ranks == 0) return {given.size, 1};
   if (given.shared && given.size % unit == 0 && ranks % units == 0)
     return {given.size, static_cast<int>(ranks / units)};
@@ -67,8 +45,7 @@ Placement::Segment divided(const WeightSpec& spec, int dim, size_t segment, cons
       "[parallel.tensor] '{}' has {} in units of {} on its axis {}, which {} ranks cannot divide equally; "
       "set "
       "tensor to {}",
-      name_of(spec, dim, segment), given.size, unit, spec.axes[static_cast<size_t>(dim)], ranks,
-      divisors(units));
+      name_of(spec, dim, segment), given.size, unit, axis.name, ranks, divisors(units));
 }
 
 // A rank's place among those that share a state.
@@ -83,9 +60,9 @@ bool is_by_layer(const WeightSpec& spec, const Placement& held, const Mesh& mesh
          spec.shape.ndim() == 2 && held.can_be_flat(parts) && held.shared_by_tensor().empty();
 }
 
-Placement held_part(const WeightTable& table, const WeightSpec& spec, const Mesh& mesh, int rank) {
+Placement held_part(const WeightSpec& spec, const Mesh& mesh, int rank) {
   Placement::Cut cut;
-  cut.by_expert = mesh.expert > 1 && spec.axes.front().starts_with(kExperts);
+  cut.by_expert = mesh.expert > 1 && spec.axes.front().divided_by_expert;
   if (cut.by_expert) {
     const int64_t experts = spec.experts;
     if (experts % mesh.expert != 0)
@@ -93,12 +70,11 @@ Placement held_part(const WeightTable& table, const WeightSpec& spec, const Mesh
            spec.name, experts, mesh.expert, divisors(experts));
   }
   for (size_t dim = 0; dim < spec.axes.size() && mesh.tensor > 1; ++dim) {
-    const std::string& axis = spec.axes[dim];
-    if (!is_on_tensor_axis(axis)) continue;
+    if (spec.axes[dim].unit == 0) continue;
     cut.dim = static_cast<int>(dim);
     const std::vector<WeightSegment> segments = segments_of(spec, cut.dim);
     for (size_t i = 0; i < segments.size(); ++i)
-      cut.segments.push_back(divided(spec, cut.dim, i, segments[i], table.unit_of(axis), mesh.tensor));
+      cut.segments.push_back(divided(spec, cut.dim, i, segments[i], mesh.tensor));
     break;
   }
   return {spec.shape, std::move(cut), mesh, rank};
@@ -299,7 +275,7 @@ int Layout::shards_of(const Placement& held, const Mesh& mesh) {
 
 Layout::Layout(const WeightTable& table, const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {
   for (const WeightSpec& spec : table.specs()) {
-    const Placement held = held_part(table, spec, mesh, rank);
+    const Placement held = held_part(spec, mesh, rank);
     by_layer_.push_back(is_by_layer(spec, held, mesh, shards_of(held, mesh)));
     placements_.push_back(by_layer_.back() && mesh.shard_level == 3
                               ? held.flat(shards_of(held, mesh), shard_of(held, mesh, rank))

@@ -10,10 +10,10 @@ namespace {
 // Two heads of four rows for q, one for k; a head's rows stay together.
 WeightTable table_of(int64_t heads, int64_t kv_heads) {
   WeightTable table;
-  table.keep_together("heads*head_dim", 4);
+  const WeightAxis axis = WeightAxis::divided("heads*head_dim", 4);
   const int64_t q = 4 * heads, kv = 4 * kv_heads;
-  table.add({"qkv", {q + kv, 3}, {"heads*head_dim", "hidden"}, {{"q", q}, {"k", kv}}});
-  table.add({"output", {3, q}, {"hidden", "heads*head_dim"}, {{"o", 3}}});
+  table.add({"qkv", {q + kv, 3}, {axis, "hidden"}, {{"q", q}, {"k", kv}}});
+  table.add({"output", {3, q}, {"hidden", axis}, {{"o", 3}}});
   table.add({"norm", {3}, {"hidden"}, {{"n", 3}}});
   return table;
 }
@@ -43,10 +43,9 @@ TEST(Layout, CutsWhatIsStackedPieceByPiece) {
 // With fewer heads of keys than ranks neighbours hold the same; what they share is the first one's to count.
 TEST(Layout, NeighboursShareHeadsOfKeys) {
   WeightTable table;
-  table.keep_together("heads*head_dim", 4);
   table.add({.name = "qkv",
              .shape = {24, 3},
-             .axes = {"heads*head_dim", "hidden"},
+             .axes = {WeightAxis::divided("heads*head_dim", 4), "hidden"},
              .sources = {{"qkv", 24}},
              .segments = {{16}, {8, true}}});
   table.add({.name = "norm", .shape = {3}, .axes = {"hidden"}, .sources = {{"n", 3}}});
@@ -70,7 +69,7 @@ TEST(Layout, NeighboursShareHeadsOfKeys) {
 // shared further by elements in a row.
 TEST(Layout, PartsPutTogetherAreTheWhole) {
   WeightTable table;
-  const auto add = [&](const char* name, Shape shape, std::vector<std::string> axes,
+  const auto add = [&](const char* name, Shape shape, std::vector<WeightAxis> axes,
                        std::vector<WeightSource> sources) {
     table.add({.name = name,
                .shape = shape,
@@ -79,10 +78,12 @@ TEST(Layout, PartsPutTogetherAreTheWhole) {
                .experts = std::string_view(name).find("experts") == std::string_view::npos ? 0 : 2,
                .layer = 0});
   };
-  add("layers.0.experts.gate_up", {16, 4}, {"experts*expert_width", "hidden"},
+  add("layers.0.experts.gate_up", {16, 4}, {WeightAxis::of_experts("experts*expert_width", 1), "hidden"},
       {{"g0", 4}, {"u0", 4}, {"g1", 4}, {"u1", 4}});
-  add("layers.0.experts.down", {8, 8}, {"experts*hidden", "expert_width"}, {{"d0", 4}, {"d1", 4}});
-  add("layers.0.gate_up", {16, 4}, {"intermediate", "hidden"}, {{"g", 8}, {"u", 8}});
+  add("layers.0.experts.down", {8, 8},
+      {WeightAxis::of_experts("experts*hidden"), WeightAxis::divided("expert_width")},
+      {{"d0", 4}, {"d1", 4}});
+  add("layers.0.gate_up", {16, 4}, {WeightAxis::divided("intermediate"), "hidden"}, {{"g", 8}, {"u", 8}});
   add("layers.0.norm", {4}, {"hidden"}, {{"n", 4}});
   for (const Mesh& mesh :
        {Mesh{.tensor = 2, .expert = 2}, Mesh{.tensor = 2, .expert = 2, .sequence = true, .shard_level = 3},
@@ -124,6 +125,27 @@ TEST(Layout, OneRankHoldsEverything) {
       EXPECT_TRUE(layout[i].is_whole());
       EXPECT_EQ(layout[i].own(), table.specs()[i].shape);
     }
+}
+
+// The name of an axis decides nothing: the declaration does.
+TEST(Layout, AxesAreDividedAsTheyAreDeclared) {
+  WeightTable table;
+  table.add({.name = "whole", .shape = {8, 8}, .axes = {"vocab", "heads"}, .sources = {{"w", 8}}});
+  table.add({.name = "rows",
+             .shape = {8, 8},
+             .axes = {WeightAxis::divided("any", 2), "heads"},
+             .sources = {{"r", 8}}});
+  table.add({.name = "columns",
+             .shape = {8, 8},
+             .axes = {WeightAxis::of_experts("all"), WeightAxis::divided("width")},
+             .sources = {{"c", 8}},
+             .experts = 4});
+  const Layout layout(table, {.tensor = 2, .expert = 2});
+  EXPECT_TRUE(layout[0].is_whole());
+  EXPECT_EQ(layout[1].own(), Shape({4, 8}));
+  EXPECT_FALSE(layout[1].is_by_expert());
+  EXPECT_EQ(layout[2].own(), Shape({4, 4}));
+  EXPECT_TRUE(layout[2].is_by_expert());
 }
 
 TEST(Layout, RefusesWhatCannotBeDivided) {

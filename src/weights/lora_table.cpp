@@ -61,7 +61,7 @@ WeightSpec spec_of_a(const std::vector<LoraTarget>& targets) {
       for (size_t i = 0; i < targets.size(); ++i) spec.sources.push_back({names[i][e].a, targets[i].rank});
   }
   spec.shape = {experts * ranks, base.shape[1]};
-  spec.axes = {targets.front().experts > 0 ? "experts*rank" : "rank", base.axes[1]};
+  spec.axes = {targets.front().experts > 0 ? WeightAxis::of_experts("experts*rank") : "rank", base.axes[1]};
   spec.experts = targets.front().experts;
   return spec;
 }
@@ -247,9 +247,6 @@ void check_products(const WeightTable& base, const LoraPlan& plan, const std::st
 
 WeightTable lora_table(const WeightTable& base, const LoraPlan& plan) {
   WeightTable table;
-  // Ranks divide an adapter's matrices where they divide the model's: between heads.
-  for (const WeightSpec& spec : base.specs())
-    for (const std::string& axis : spec.axes) table.keep_together(axis, base.unit_of(axis));
   for (size_t i = 0; i < plan.targets.size();) {
     std::vector<LoraTarget> together;
     for (const WeightSpec* spec = plan.targets[i].spec;

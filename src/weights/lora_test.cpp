@@ -15,7 +15,7 @@ WeightTable model_table() {
   WeightTable table;
   std::optional<int64_t> layer;
   const auto add = [&](std::string name, Shape shape, std::vector<WeightSource> sources, LoraRole role) {
-    std::vector<std::string> axes(static_cast<size_t>(shape.ndim()), "hidden");
+    const std::vector<WeightAxis> axes(static_cast<size_t>(shape.ndim()), "hidden");
     table.add({.name = std::move(name),
                .shape = shape,
                .axes = axes,

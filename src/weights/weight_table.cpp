@@ -25,6 +25,9 @@ void WeightTable::add(WeightSpec spec) {
   invariant(spec.axes.size() == static_cast<size_t>(spec.shape.ndim()),
             fmt::format("weight table: {} names {} axes for {}", spec.name, spec.axes.size(),
                         to_string(spec.shape)));
+  for (const WeightAxis& axis : spec.axes)
+    invariant(axes_.emplace(axis.name, axis).first->second == axis,
+              fmt::format("weight table: {} divides axis {} as others do not", spec.name, axis.name));
   invariant(by_name_.emplace(spec.name, specs_.size()).second,
             fmt::format("weight table: {} is declared twice", spec.name));
   specs_.push_back(std::move(spec));
@@ -84,17 +87,6 @@ const WeightTable::Tied* WeightTable::find_tied(std::string_view name) const {
 bool WeightTable::keeps(std::string_view hf_name) const {
   return std::any_of(kept_.begin(), kept_.end(),
                      [&](const std::string& beginning) { return hf_name.starts_with(beginning); });
-}
-
-void WeightTable::keep_together(const std::string& axis, int64_t entries) {
-  const auto [unit, added] = units_.emplace(axis, entries);
-  invariant(added || unit->second == entries,
-            fmt::format("axis {} stays together in entries of {} and of {}", axis, unit->second, entries));
-}
-
-int64_t WeightTable::unit_of(const std::string& axis) const {
-  const auto found = units_.find(axis);
-  return found == units_.end() ? 1 : found->second;
 }
 
 WeightTable::Place WeightTable::find_target(std::string_view hf_name) const {

@@ -8,6 +8,7 @@
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 #include "weights/text_names.h"
+#include "weights/weight_axis.h"
 
 namespace temper {
 
@@ -26,7 +27,7 @@ struct WeightSource {
 struct WeightSegment {
   int64_t size = 0;
   bool shared = false;
-  int64_t unit = 0;  // 0: the axis's (WeightTable::unit_of)
+  int64_t unit = 0;  // 0: the axis's
 };
 
 // Everything that is known about one parameter, declared once per family. Loading, saving, resharding,
@@ -34,8 +35,7 @@ struct WeightSegment {
 struct WeightSpec {
   std::string name;  // "layers.0.attention.qkv.weight"
   Shape shape;
-  // "vocab", "hidden", "heads*head_dim", …; one per dimension. Ranks divide parameters by them (layout.h).
-  std::vector<std::string> axes;
+  std::vector<WeightAxis> axes;       // one per dimension
   std::vector<WeightSource> sources;  // stacked along dimension 0, in this order
   bool decay = true;                  // weight decay applies by default
   LoraRole lora = LoraRole::kNone;
@@ -73,7 +73,9 @@ struct WeightSpec {
 
 class WeightTable {
  public:
-  void add(WeightSpec spec);  // checks that names are new and that the sources' rows fill the shape
+  // Checks that names are new, that the sources' rows fill the shape, and that an axis is divided in one way
+  // by all parameters that have it.
+  void add(WeightSpec spec);
   const std::vector<WeightSpec>& specs() const { return specs_; }
   const WeightSpec* find(std::string_view name) const;
   // The parameter and the first row that a Hugging Face tensor fills, which may be a stacked one; null spec
@@ -133,11 +135,6 @@ class WeightTable {
   bool keeps(std::string_view hf_name) const;
   bool keeps_some() const { return !kept_.empty(); }
 
-  // Entries of an axis that stay together wherever it is cut: a head's. One by itself unless said.
-  // An axis has one size of them: a defect otherwise.
-  void keep_together(const std::string& axis, int64_t entries);
-  int64_t unit_of(const std::string& axis) const;
-
  private:
   std::vector<WeightSpec> specs_;
   std::vector<Tied> tied_;
@@ -145,7 +142,7 @@ class WeightTable {
   std::unordered_map<std::string, std::pair<size_t, size_t>> by_source_;  // spec, source
   std::unordered_map<std::string, std::string> ignored_;
   std::vector<std::string> kept_;
-  std::unordered_map<std::string, int64_t> units_;
+  std::unordered_map<std::string, WeightAxis> axes_;  // by name
   std::unordered_map<std::string, DType> read_dtypes_;
   std::optional<TextNames> text_names_;
   bool stacked_ = false, stacked_transposed_ = false;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tests/support/errors.h"
 
 namespace temper {
 namespace {
@@ -23,9 +24,21 @@ TEST(WeightTable, RefusesContradictions) {
   EXPECT_THROW(table.add({"b", {2}, {"hidden"}, {{"x", 2}}}), Error);
   EXPECT_THROW(table.add({"a", {2}, {"hidden"}, {{"y", 2}}}), Error);
   EXPECT_THROW(table.add({"c", {3}, {"hidden"}, {{"z", 2}}}), Error);
-  table.keep_together("heads", 64);
-  table.keep_together("heads", 64);
-  EXPECT_THROW(table.keep_together("heads", 128), Error);
+}
+
+TEST(WeightTable, AnAxisIsDividedInOneWay) {
+  WeightTable table;
+  const auto error = [&](const char* name, const WeightAxis& axis) {
+    const auto add = [&] {
+      table.add({.name = name, .shape = {256}, .axes = {axis}, .sources = {{name, 256}}});
+    };
+    return error_of(add, ErrorKind::kDefect);
+  };
+  EXPECT_EQ(error("q", WeightAxis::divided("heads", 64)), "");
+  EXPECT_EQ(error("k", WeightAxis::divided("heads", 64)), "");
+  expect_has(error("v", WeightAxis::divided("heads", 128)), "v divides axis heads as others do not");
+  expect_has(error("w", "heads"), "w divides axis heads as others do not");
+  expect_has(error("x", WeightAxis::of_experts("heads", 64)), "x divides axis heads as others do not");
 }
 
 }  // namespace

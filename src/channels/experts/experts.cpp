@@ -244,12 +244,13 @@ class Experts : public layers::Channel {
  private:
   void declare_matrices(layers::WeightScope& weights, const std::string& module) const {
     const int64_t experts = c_.routing.experts;
+    const WeightAxis widths = WeightAxis::of_experts("experts*expert_width", 1),
+                     outputs = WeightAxis::of_experts("experts*hidden"),
+                     width = WeightAxis::divided("expert_width");
     if (c_.alternating_in_files) {
-      weights.transposed_experts(c_.module + ".experts.gate_up",
-                                 {"experts*expert_width", "hidden", c_.hidden, c_.biases}, experts,
-                                 {module + ".experts.gate_up_proj", experts * 2 * c_.width}, true);
-      weights.transposed_experts(c_.module + ".experts.down",
-                                 {"experts*hidden", "expert_width", c_.width, c_.biases}, experts,
+      weights.transposed_experts(c_.module + ".experts.gate_up", {widths, "hidden", c_.hidden, c_.biases},
+                                 experts, {module + ".experts.gate_up_proj", experts * 2 * c_.width}, true);
+      weights.transposed_experts(c_.module + ".experts.down", {outputs, width, c_.width, c_.biases}, experts,
                                  {module + ".experts.down_proj", experts * c_.hidden}, false);
       return;
     }
@@ -260,10 +261,10 @@ class Experts : public layers::Channel {
       in.push_back({expert + c_.up, c_.width});
       out.push_back({expert + c_.down, c_.hidden});
     }
-    weights.experts(c_.module + ".experts.gate_up", {"experts*expert_width", "hidden", c_.hidden, false},
-                    experts, in, module + ".experts.gate_up_proj", c_.transposes_stacked);
-    weights.experts(c_.module + ".experts.down", {"experts*hidden", "expert_width", c_.width, false}, experts,
-                    out, module + ".experts.down_proj", c_.transposes_stacked);
+    weights.experts(c_.module + ".experts.gate_up", {widths, "hidden", c_.hidden, false}, experts, in,
+                    module + ".experts.gate_up_proj", c_.transposes_stacked);
+    weights.experts(c_.module + ".experts.down", {outputs, width, c_.width, false}, experts, out,
+                    module + ".experts.down_proj", c_.transposes_stacked);
   }
 
   ExpertsConfig c_;

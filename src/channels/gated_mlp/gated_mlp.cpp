@@ -40,10 +40,11 @@ class GatedMlp : public layers::Channel {
     std::vector<WeightSource> parts{{c_.module + ".gate_proj", c_.intermediate},
                                     {c_.module + ".up_proj", c_.intermediate}};
     if (c_.fused_in_files) parts = {{c_.module + ".gate_up_proj", 2 * c_.intermediate}};
+    const WeightAxis intermediate = WeightAxis::divided("intermediate");
     weights.linear(c_.module + ".gate_up",
-                   {"intermediate", "hidden", c_.hidden, c_.bias, {{c_.intermediate}, {c_.intermediate}}},
+                   {intermediate, "hidden", c_.hidden, c_.bias, {{c_.intermediate}, {c_.intermediate}}},
                    parts);
-    weights.linear(c_.module + ".down", {"hidden", "intermediate", c_.intermediate, c_.bias},
+    weights.linear(c_.module + ".down", {"hidden", intermediate, c_.intermediate, c_.bias},
                    {{c_.module + ".down_proj", c_.hidden}});
   }
 

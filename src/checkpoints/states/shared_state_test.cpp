@@ -19,21 +19,21 @@ using collectives::Group;
 // A matrix of columns, one of rows that fewer heads than ranks share, experts, and a norm.
 WeightTable table() {
   WeightTable table;
-  table.keep_together("heads*head_dim", 2);
+  const WeightAxis heads = WeightAxis::divided("heads*head_dim", 2);
   table.add({.name = "layers.0.output",
              .shape = {4, 16},
-             .axes = {"hidden", "heads*head_dim"},
+             .axes = {"hidden", heads},
              .sources = {{"o", 4}},
              .layer = 0});
   table.add({.name = "layers.0.qkv",
              .shape = {12, 4},
-             .axes = {"heads*head_dim", "hidden"},
+             .axes = {heads, "hidden"},
              .sources = {{"qkv", 12}},
              .segments = {{8}, {4, true}},
              .layer = 0});
   table.add({.name = "layers.0.experts",
              .shape = {16, 4},
-             .axes = {"experts*expert_width", "hidden"},
+             .axes = {WeightAxis::of_experts("experts*expert_width", 1), "hidden"},
              .sources = {{"e0", 4}, {"e1", 4}, {"e2", 4}, {"e3", 4}},
              .experts = 4,
              .layer = 0});

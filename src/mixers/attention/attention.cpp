@@ -177,22 +177,24 @@ class Attention : public layers::Mixer {
   explicit Attention(const AttentionConfig& config) : c_(config) {}
 
   void declare(layers::WeightScope& weights) const override {
-    weights.keep_together("heads*head_dim", c_.head_dim);
+    const WeightAxis heads = WeightAxis::divided("heads*head_dim", c_.head_dim);
     std::vector<WeightSource> parts{
         {"self_attn.q_proj", q_proj()}, {"self_attn.k_proj", kv()}, {"self_attn.v_proj", kv()}};
     if (c_.fused_in_files) parts = {{"self_attn.qkv_proj", q() + 2 * kv()}};
     const std::vector<WeightSegment> segments{{q_proj()}, {kv(), true}, {kv(), true}};
-    weights.linear("attention.qkv", {"heads*head_dim", "hidden", c_.hidden, c_.qkv_bias, segments}, parts);
+    weights.linear("attention.qkv", {heads, "hidden", c_.hidden, c_.qkv_bias, segments}, parts);
     if (c_.qk_norm)
       for (const auto& [norm, all] : {std::pair{"q_norm.weight", q()}, {"k_norm.weight", kv()}})
-        weights.vector(std::string("attention.") + norm, c_.norms_all_heads ? "heads*head_dim" : "head_dim",
+        weights.vector(std::string("attention.") + norm, c_.norms_all_heads ? heads : "head_dim",
                        {{std::string("self_attn.") + norm, c_.norms_all_heads ? all : c_.head_dim}},
                        c_.norm_offset != 0,
                        c_.norms_all_heads && std::string_view(norm).starts_with("k")
                            ? std::vector<WeightSegment>{{kv(), true}}
                            : std::vector<WeightSegment>());
-    if (c_.sinks) weights.vector("attention.sinks", "heads", {{"self_attn.sinks", c_.num_heads}}, true);
-    weights.linear("attention.output", {"hidden", "heads*head_dim", q(), c_.output_bias},
+    if (c_.sinks)
+      weights.vector("attention.sinks", WeightAxis::divided("heads"), {{"self_attn.sinks", c_.num_heads}},
+                     true);
+    weights.linear("attention.output", {"hidden", heads, q(), c_.output_bias},
                    {{"self_attn.o_proj", c_.hidden}});
     // Written by old releases, computed here from the configuration.
     weights.ignore("self_attn.rotary_emb.inv_freq", "computed from config.json");

@@ -22,15 +22,12 @@ class LatentAttention : public layers::Mixer {
     const WeightSource q{"self_attn.q_proj", s_.q}, q_a{"self_attn.q_a_proj", c_.q_lora_rank},
         kv_a{"self_attn.kv_a_proj_with_mqa", s_.latent};
     const int64_t of_head = c_.qk_nope_head_dim + c_.qk_rope_head_dim;
-    weights.keep_together("heads*qk_head_dim", of_head);
-    weights.keep_together("heads*kv_head_dim", c_.qk_nope_head_dim + c_.v_head_dim);
-    weights.keep_together("heads*v_head_dim", c_.v_head_dim);
     std::vector<WeightSource> down{kv_a};
     if (s_.of_down > 0) down.insert(down.begin(), c_.q_lora_rank > 0 ? q_a : q);
     // Ranks divide queries by heads, and all of them have the latent.
     if (s_.of_down > 0 && c_.q_lora_rank == 0)
       weights.linear("attention.down",
-                     {"heads*qk_head_dim|latent",
+                     {WeightAxis::divided("heads*qk_head_dim|latent"),
                       "hidden",
                       c_.hidden,
                       c_.bias,
@@ -41,7 +38,8 @@ class LatentAttention : public layers::Mixer {
     if (s_.query_in > 0) {
       const WeightSource source = c_.q_lora_rank > 0 ? WeightSource{"self_attn.q_b_proj", s_.q} : q;
       weights.linear("attention.query",
-                     {"heads*qk_head_dim", c_.q_lora_rank > 0 ? "latent" : "hidden", s_.query_in, false},
+                     {WeightAxis::divided("heads*qk_head_dim", of_head),
+                      c_.q_lora_rank > 0 ? "latent" : "hidden", s_.query_in, false},
                      {source});
     }
     if (c_.q_lora_rank > 0)
@@ -49,9 +47,12 @@ class LatentAttention : public layers::Mixer {
                      {{"self_attn.q_a_layernorm.weight", c_.q_lora_rank}});
     weights.vector("attention.kv_a_norm.weight", "latent",
                    {{"self_attn.kv_a_layernorm.weight", c_.kv_lora_rank}});
-    weights.linear("attention.kv_b", {"heads*kv_head_dim", "latent", c_.kv_lora_rank, false},
+    weights.linear("attention.kv_b",
+                   {WeightAxis::divided("heads*kv_head_dim", c_.qk_nope_head_dim + c_.v_head_dim), "latent",
+                    c_.kv_lora_rank, false},
                    {{"self_attn.kv_b_proj", s_.kv}});
-    weights.linear("attention.output", {"hidden", "heads*v_head_dim", s_.y, c_.bias},
+    weights.linear("attention.output",
+                   {"hidden", WeightAxis::divided("heads*v_head_dim", c_.v_head_dim), s_.y, c_.bias},
                    {{"self_attn.o_proj", c_.hidden}});
     // Written by old releases, computed here from the configuration.
     weights.ignore("self_attn.rotary_emb.inv_freq", "computed from config.json");

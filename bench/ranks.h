@@ -15,8 +15,8 @@ inline HardwareFacts hardware_of_rank(const std::string& device, const collectiv
 }
 
 inline Mesh mesh_of_ranks(recipes::RunConfig config, int64_t tensor, int64_t expert, int ranks) {
-  config.parallel.tensor = std::to_string(tensor);
-  config.parallel.expert = std::to_string(expert);
+  config.parallel.degree("tensor") = std::to_string(tensor);
+  config.parallel.degree("expert") = std::to_string(expert);
   return recipes::mesh_of(config, ranks);
 }
 

@@ -72,7 +72,7 @@ std::unique_ptr<RowSource> row_source(const Options& options, int64_t vocab) {
 
 Mesh mesh_of(const Options& options, int ranks) {
   recipes::RunConfig config;
-  if (options.shard) config.parallel.shard = "auto";
+  if (options.shard) config.parallel.degree("shard") = "auto";
   config.parallel.shard_level = options.shard_level;
   return mesh_of_ranks(config, options.tensor, options.expert, ranks);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Proves every division of a run between 2, 4 and 8 ranks with `temper verify-layout`.
 
-Goes over all products of the degrees replicate, shard (with each shard_level), tensor and expert, for small
+Goes over all products of the degrees of the mesh's axes (with each shard_level), for small
 models of four kinds (dense, a mixture, a mixture with latent attention and a shared expert, a hybrid), trained
 in full, by adapters with dropout, and by preferences. Prints for each kind the worst figures of its meshes, and
 every mesh that is refused or differs. The exit code is 1 where one differs.
@@ -11,6 +11,7 @@ every mesh that is refused or differs. The exit code is 1 where one differs.
 import argparse
 import itertools
 import json
+import math
 import os
 import re
 import subprocess
@@ -53,18 +54,19 @@ WAYS = {
     "adapters": lambda model: ["--adapters", json.dumps([LINEARS] if model == "dense" else [LINEARS, EXPERTS])],
     "preferences": lambda model: ["--recipe", "preference", "--data.max_length", "64"],
 }
+AXES = ["replicate", "shard", "tensor", "expert"]  # of the mesh (src/weights/mesh.h)
 FIGURES = ["first loss", "later losses", "gradient norms", "gradients"]
 
 
 def meshes(ranks, experts):
     """All products of the degrees, with every level of sharding where there is something to share."""
     powers = [2**i for i in range(ranks.bit_length())]
-    for replicate, shard, tensor, expert in itertools.product(powers, repeat=4):
-        if replicate * shard * tensor * expert != ranks or (expert > 1 and not experts):
+    for degrees in itertools.product(powers, repeat=len(AXES)):
+        mesh = dict(zip(AXES, degrees))
+        if math.prod(degrees) != ranks or (mesh["expert"] > 1 and not experts):
             continue
-        for level in (1, 2, 3) if shard * expert > 1 else (1,):
-            yield {"replicate": replicate, "shard": shard, "tensor": tensor, "expert": expert,
-                   "shard_level": level}
+        for level in (1, 2, 3) if mesh["shard"] * mesh["expert"] > 1 else (1,):
+            yield mesh | {"shard_level": level}
 
 
 def verify(program, run, ranks, mesh, flags):

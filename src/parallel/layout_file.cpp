@@ -1,5 +1,7 @@
 #include "parallel/layout_file.h"
 
+#include "base/text.h"
+
 namespace temper::parallel {
 namespace {
 
@@ -30,15 +32,21 @@ Json parts_of(const Placement& placement) {
 
 // What its ranks hold together has one gradient: the sum over the axes that repeat it or have other rows.
 std::string summed_over(const Placement& placement, const Mesh& mesh) {
-  std::string axes;
-  const auto add = [&](const char* axis, bool repeats) {
-    if (repeats) axes += (axes.empty() ? "" : ", ") + std::string(axis);
-  };
-  add("replicate", mesh.replicate > 1);
-  add("shard", mesh.shard > 1);
-  add("tensor", mesh.tensor > 1 && !placement.is_cut_by_tensor());
-  add("expert", mesh.expert > 1 && !placement.is_by_expert());
-  return axes;
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : kMeshAxes)
+    if (mesh.*axis.degree > 1 && !placement.is_cut_on(axis)) axes.emplace_back(axis.name);
+  return join(axes);
+}
+
+// What belongs to an axis besides its degree follows it.
+Json::Object mesh_json(const Mesh& mesh) {
+  Json::Object json;
+  for (const MeshAxis& axis : kMeshAxes) {
+    json.emplace_back(axis.name, mesh.*axis.degree);
+    if (axis.degree == &Mesh::shard) json.emplace_back("shard_level", mesh.shard_level);
+    if (axis.degree == &Mesh::tensor) json.emplace_back("sequence", mesh.sequence);
+  }
+  return json;
 }
 
 Json::Array shape_of(const Shape& shape) {
@@ -66,14 +74,7 @@ Json layout_json(const layers::ParameterStore& parameters) {
                                 {"ranks that divide its state", spec.buffer ? 1 : layout.shards(i)},
                                 {"gradient summed over", summed_over(held, mesh)}});
   }
-  return Json::Object{{"ranks", mesh.size()},
-                      {"mesh", Json::Object{{"replicate", mesh.replicate},
-                                            {"shard", mesh.shard},
-                                            {"shard_level", mesh.shard_level},
-                                            {"tensor", mesh.tensor},
-                                            {"sequence", mesh.sequence},
-                                            {"expert", mesh.expert}}},
-                      {"parameters", std::move(list)}};
+  return Json::Object{{"ranks", mesh.size()}, {"mesh", mesh_json(mesh)}, {"parameters", std::move(list)}};
 }
 
 }  // namespace temper::parallel

@@ -1,16 +1,19 @@
 #include "parallel/mesh_groups.h"
 
-#include <array>
+#include <algorithm>
 
 #include "collectives/local/local.h"
 
 namespace temper::parallel {
 namespace {
 
-// A rank's places on the axes, in the order of Axis.
-std::array<int, 4> places_of(const Mesh& mesh, int rank) {
-  return {mesh.tensor_place(rank), mesh.expert_place(rank), rank / (mesh.tensor * mesh.expert) % mesh.shard,
-          rank / (mesh.tensor * mesh.expert * mesh.shard)};
+using Axes = std::vector<int Mesh::*>;
+
+Axes all_but(int Mesh::*left_out) {
+  Axes axes;
+  for (const MeshAxis& axis : kMeshAxes)
+    if (axis.degree != left_out) axes.push_back(axis.degree);
+  return axes;
 }
 
 }  // namespace
@@ -24,8 +27,8 @@ MeshGroups::MeshGroups(collectives::Group& ranks, const Mesh& mesh) : ranks_(ran
   shard_ = along("shard", kShard | kExpert);
   if (shard_) replicate_ = along("replicate", kReplicate);
   if (mesh.expert == 1) return;
-  expert_shard_ = along("shard of experts", kShard);
-  experts_ = along("the same experts", kShard | kReplicate);
+  expert_shard_ = along("shard of experts", {&Mesh::shard});
+  experts_ = along("the same experts", {&Mesh::shard, &Mesh::replicate});
 }
 
 collectives::Group& MeshGroups::data() const {
@@ -33,16 +36,16 @@ collectives::Group& MeshGroups::data() const {
   return mesh_.tensor == 1 ? ranks_ : collectives::alone();
 }
 
-std::unique_ptr<collectives::Group> MeshGroups::along(const char* name, unsigned axes) const {
-  const std::array<int, 4> own = places_of(mesh_, ranks_.rank());
+std::unique_ptr<collectives::Group> MeshGroups::along(const char* name, const Axes& axes) const {
+  const auto is_apart = [&](int rank, const MeshAxis& axis) {
+    return std::find(axes.begin(), axes.end(), axis.degree) == axes.end() &&
+           mesh_.place(axis.degree, rank) != mesh_.place(axis.degree, ranks_.rank());
+  };
   std::vector<int> members;
-  for (int rank = 0; rank < mesh_.size(); ++rank) {
-    const std::array<int, 4> places = places_of(mesh_, rank);
-    bool with = true;
-    for (size_t axis = 0; axis < places.size(); ++axis)
-      with = with && ((axes >> axis & 1) != 0 || places[axis] == own[axis]);
-    if (with) members.push_back(rank);
-  }
+  for (int rank = 0; rank < mesh_.size(); ++rank)
+    if (std::none_of(kMeshAxes.begin(), kMeshAxes.end(),
+                     [&](const MeshAxis& axis) { return is_apart(rank, axis); }))
+      members.push_back(rank);
   return members.size() == 1 ? nullptr : ranks_.part(name, members);
 }
 

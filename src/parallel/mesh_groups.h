@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "collectives/group.h"
 #include "layers/model_ranks.h"
@@ -31,9 +32,8 @@ class MeshGroups {
 
  private:
   std::vector<collectives::Group*> groups() const;
-  // Those whose places on some axes are this one's; null where it is alone.
-  enum Axis : unsigned { kTensor = 1, kExpert = 2, kShard = 4, kReplicate = 8 };
-  std::unique_ptr<collectives::Group> along(const char* name, unsigned axes) const;
+  // Those whose places are this one's on all axes but these; null where it is alone.
+  std::unique_ptr<collectives::Group> along(const char* name, const std::vector<int Mesh::*>& axes) const;
 
   collectives::Group& ranks_;
   Mesh mesh_;

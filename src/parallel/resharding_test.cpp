@@ -12,6 +12,7 @@
 #include "parallel/mesh_groups.h"
 #include "parallel/weight_copy.h"
 #include "tests/support/errors.h"
+#include "tests/support/meshes.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::parallel {
@@ -37,24 +38,19 @@ bool has_experts(const char* type) {
 
 std::vector<Mesh> meshes_to_train_on(int ranks, bool experts) {
   std::vector<Mesh> meshes;
-  for (int shard = 1; shard <= ranks; shard *= 2)
-    for (int tensor = 1; shard * tensor <= ranks; tensor *= 2)
-      for (int expert = 1; shard * tensor * expert <= (experts ? ranks : shard * tensor); expert *= 2)
-        for (const int level : {1, 3})
-          if (level == 1 || shard * expert > 1)
-            meshes.push_back({.replicate = ranks / (shard * tensor * expert),
-                              .shard = shard,
-                              .tensor = tensor,
-                              .expert = expert,
-                              .shard_level = level});
+  for (Mesh mesh : all_meshes(ranks))
+    for (const int level : {1, 3}) {
+      mesh.shard_level = level;
+      if ((experts || mesh.expert == 1) && (level == 1 || mesh.shard * mesh.expert > 1))
+        meshes.push_back(mesh);
+    }
   return meshes;
 }
 
 std::vector<Mesh> meshes_to_roll_out_on(int ranks, bool experts) {
   std::vector<Mesh> meshes;
-  for (int tensor = 1; tensor <= ranks; tensor *= 2)
-    for (int expert = 1; tensor * expert <= (experts ? ranks : tensor); expert *= 2)
-      meshes.push_back({.replicate = ranks / (tensor * expert), .tensor = tensor, .expert = expert});
+  for (const Mesh& mesh : all_meshes(ranks))
+    if (mesh.shard == 1 && (experts || mesh.expert == 1)) meshes.push_back(mesh);
   return meshes;
 }
 

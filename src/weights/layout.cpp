@@ -50,8 +50,8 @@ Placement::Segment divided(const WeightSpec& spec, int dim, size_t segment, cons
 
 // A rank's place among those that share a state.
 int shard_of(const Placement& held, const Mesh& mesh, int rank) {
-  return held.is_by_expert() ? mesh.shard_place(rank)
-                             : mesh.expert_place(rank) + mesh.expert * mesh.shard_place(rank);
+  const int shard = mesh.place(&Mesh::shard, rank);
+  return held.is_by_expert() ? shard : mesh.place(&Mesh::expert, rank) + mesh.expert * shard;
 }
 
 // The large matrices of layers. What tensor ranks have in common stays whole, as their gradients meet first.
@@ -88,24 +88,21 @@ Slice within(const Slice& slice, int64_t first, int64_t count) {
 
 }  // namespace
 
-std::string to_string(const Mesh& mesh) {
-  std::string text = fmt::format("replicate {}, shard {}", mesh.replicate, mesh.shard);
-  if (mesh.tensor > 1) text += fmt::format(", tensor {}", mesh.tensor);
-  if (mesh.expert > 1) text += fmt::format(", expert {}", mesh.expert);
-  if (mesh.shard_level > 1) text += fmt::format(", shard_level {}", mesh.shard_level);
-  return text;
-}
-
 Placement::Placement(const Shape& whole, Cut cut, const Mesh& mesh, int rank)
     : whole_(whole),
       own_(whole),
       cut_(std::move(cut)),
       tensor_(mesh.tensor),
       expert_(mesh.expert),
-      tensor_place_(mesh.tensor_place(rank)) {
+      tensor_place_(mesh.place(&Mesh::tensor, rank)) {
   if (is_cut_by_tensor()) part_ = tensor_place_;
-  if (cut_.by_expert) part_ += (is_cut_by_tensor() ? tensor_ : 1) * mesh.expert_place(rank);
+  if (cut_.by_expert) part_ += (is_cut_by_tensor() ? tensor_ : 1) * mesh.place(&Mesh::expert, rank);
   own_ = part_shape();
+}
+
+bool Placement::is_cut_on(const MeshAxis& axis) const {
+  return (axis.degree == &Mesh::tensor && is_cut_by_tensor()) ||
+         (axis.degree == &Mesh::expert && is_by_expert());
 }
 
 Shape Placement::part_shape() const {

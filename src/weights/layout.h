@@ -3,31 +3,10 @@
 #include <vector>
 
 #include "tensor/tensor.h"
+#include "weights/mesh.h"
 #include "weights/weight_table.h"
 
 namespace temper {
-
-// How the ranks of a run divide its work: `replicate` · `shard` · `expert` parts of an update's rows, each of
-// which `tensor` ranks compute together. Of the ranks that are sharded together each keeps a part of the
-// optimizer's state, and of those on the expert axis each has some of the experts. Neighbours come first on
-// the tensor axis, then on those of experts, shards and replicas:
-// rank = tensor place + tensor · (expert place + expert · (shard place + shard · replicate place)).
-struct Mesh {
-  int replicate = 1, shard = 1, tensor = 1, expert = 1;
-  // Between mixers and channels each tensor rank has some of the tokens (Korthikanti et al., "Reducing
-  // Activation Recomputation in Large Transformer Models", 2022); otherwise all of them have all.
-  bool sequence = true;
-  // What sharded ranks have parts of: 1, masters and moments; 2, sums of gradients, too; 3, the layers'
-  // matrices, too, which are whole only while a layer computes.
-  int shard_level = 1;
-
-  int size() const { return replicate * shard * tensor * expert; }
-  int tensor_place(int rank) const { return rank % tensor; }
-  int expert_place(int rank) const { return rank / tensor % expert; }
-  int shard_place(int rank) const { return rank / (tensor * expert) % shard; }
-};
-
-std::string to_string(const Mesh& mesh);  // "replicate 1, shard 2, tensor 2"
 
 // Consecutive entries of a dimension.
 struct Slice {
@@ -67,6 +46,8 @@ class Placement {
   bool is_flat() const { return flat_parts_ > 1; }
   bool is_by_expert() const { return cut_.by_expert; }
   bool is_cut_by_tensor() const { return cut_.dim >= 0 && tensor_ > 1; }
+  // Whether ranks on this axis of the mesh have different parts; otherwise they have the same one.
+  bool is_cut_on(const MeshAxis& axis) const;
   int parts() const { return cut_parts() * flat_parts_; }
   int part() const { return part_; }  // the rank's own
   // The first rank of the mesh that holds a part.

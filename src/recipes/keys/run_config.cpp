@@ -333,37 +333,6 @@ void describe(config::Schema& s, CheckpointConfig& c) {
           "state in the CPU's memory; otherwise the run waits until they are written.");
 }
 
-void describe(config::Schema& s, ParallelConfig& c) {
-  s.field(
-      "replicate", c.replicate,
-      "Data parallelism: the number of copies of the model and its optimizer state; auto is what the other "
-      "degrees leave of the ranks.");
-  s.field(
-      "shard", c.shard,
-      "Sharded data parallelism (ZeRO): the number of ranks that share one optimizer state, each with its "
-      "part of master weights and moments (ranks that divide experts share that of other weights, too); "
-      "auto is all ranks that the other degrees leave.");
-  s.field("shard_level", c.shard_level,
-          "The ZeRO stage of parallel.shard: 1 divides the optimizer's state, 2 gradients, too, and 3 the "
-          "layers' matrices, too, which are gathered for a layer while it computes.")
-      .at_least(1);
-  s.field(
-      "tensor", c.tensor,
-      "The number of ranks that divide every layer: heads, widths and the vocabulary; auto is all ranks that "
-      "the other degrees leave.");
-  s.field("expert", c.expert,
-          "The number of ranks that divide the experts of a mixture between them; auto is all ranks that the "
-          "other degrees leave.");
-  s.field(
-      "sequence", c.sequence,
-      "Whether tensor ranks divide the tokens between layers, too, which takes less memory; by default they "
-      "do. Mixtures need it.");
-  s.field(
-      "check", c.check,
-      "Whether ranks on GPUs compare what they do before each collective: differences are reported at once, "
-      "and ranks that do not come are named. Costs time; ranks on CPUs always do it.");
-}
-
 void describe(config::Schema& s, RunConfig& c) {
   declare_recipe(s, c.recipe);
   s.field("output", c.output, "The folder of the run; all that the run writes is in it.").path().changeable();

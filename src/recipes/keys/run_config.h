@@ -13,6 +13,7 @@
 #include "layers/parameters.h"
 #include "ops/selection.h"
 #include "recipes/keys/exchange_keys.h"
+#include "recipes/keys/parallel_config.h"
 #include "recipes/keys/quantize_config.h"
 #include "recipes/keys/recipe_keys.h"
 #include "tensor/dtype.h"
@@ -178,17 +179,6 @@ struct CheckpointConfig {
   }  // 0: none by time
 };
 
-// How several ranks divide the work; each is a number, or auto: what the others leave of the ranks.
-struct ParallelConfig {
-  std::string replicate = "auto";
-  std::string shard = "1";
-  int64_t shard_level = 1;
-  std::string tensor = "1";
-  std::string expert = "1";
-  std::optional<bool> sequence;  // absent: with more than one tensor rank
-  bool check = false;
-};
-
 struct RunConfig {
   std::string recipe = "sft";
   std::string output = "runs/sft";
@@ -220,7 +210,6 @@ void describe(config::Schema& s, AdapterPattern& c);
 void describe(config::Schema& s, AdapterConfig& c);
 void describe(config::Schema& s, EvalConfig& c);
 void describe(config::Schema& s, CheckpointConfig& c);
-void describe(config::Schema& s, ParallelConfig& c);
 void describe(config::Schema& s, RunConfig& c);
 
 }  // namespace temper::recipes

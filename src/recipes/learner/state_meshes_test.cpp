@@ -12,6 +12,7 @@
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
 #include "parallel/mesh_groups.h"
+#include "tests/support/meshes.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::recipes {
@@ -93,17 +94,10 @@ bool is_divisible(const Mesh& mesh, const Case& of) {
 
 std::vector<Mesh> meshes_of(int ranks, const Case& of) {
   std::vector<Mesh> meshes;
-  for (int shard = 1; shard <= ranks; shard *= 2)
-    for (int tensor = 1; shard * tensor <= ranks; tensor *= 2)
-      for (int expert = 1; shard * tensor * expert <= ranks; expert *= 2)
-        for (const int level : {1, 2, 3}) {
-          const Mesh mesh{.replicate = ranks / (shard * tensor * expert),
-                          .shard = shard,
-                          .tensor = tensor,
-                          .expert = expert,
-                          .shard_level = level};
-          if ((level == 1 || shard * expert > 1) && is_divisible(mesh, of)) meshes.push_back(mesh);
-        }
+  for (Mesh mesh : all_meshes(ranks))
+    for (mesh.shard_level = 1; mesh.shard_level <= 3; ++mesh.shard_level)
+      if ((mesh.shard_level == 1 || mesh.shard * mesh.expert > 1) && is_divisible(mesh, of))
+        meshes.push_back(mesh);
   return meshes;
 }
 

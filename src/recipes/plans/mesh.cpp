@@ -23,24 +23,25 @@ int degree(std::string_view key, const std::string& text) {
   return value;
 }
 
-}  // namespace
+// "a, b and c": of all axes but the first.
+std::string other_axes() {
+  std::string text;
+  for (size_t i = 1; i < kMeshAxes.size(); ++i)
+    text += fmt::format("{}{}", i == 1 ? "" : i + 1 < kMeshAxes.size() ? ", " : " and ", kMeshAxes[i].name);
+  return text;
+}
 
-Mesh mesh_of(const RunConfig& run, int ranks) {
-  const ParallelConfig& config = run.parallel;
-  const std::array<std::pair<const char*, const std::string*>, 4> given = {{{"replicate", &config.replicate},
-                                                                            {"shard", &config.shard},
-                                                                            {"tensor", &config.tensor},
-                                                                            {"expert", &config.expert}}};
-  std::array<int, 4> degrees{};
+Mesh with_degrees(const ParallelConfig& config, int ranks) {
+  std::array<int, kMeshAxes.size()> degrees{};
   int known = 1, autos = 0;
-  for (size_t i = 0; i < given.size(); ++i) {
-    degrees[i] = degree(given[i].first, *given[i].second);
+  for (size_t i = 0; i < degrees.size(); ++i) {
+    degrees[i] = degree(kMeshAxes[i].name, config.degrees[i]);
     known *= std::max(degrees[i], 1);
     autos += degrees[i] == kAuto ? 1 : 0;
   }
   // What is left goes to another axis where that wants it; two that both want it are a contradiction.
-  if (degrees[0] == kAuto && autos > 1) {
-    degrees[0] = 1;
+  if (degrees.front() == kAuto && autos > 1) {
+    degrees.front() = 1;
     --autos;
   }
   if (autos > 1)
@@ -58,21 +59,35 @@ Mesh mesh_of(const RunConfig& run, int ranks) {
          possible.empty() ? "no mesh of this number of ranks fits the model and the memory"
                           : "possible are " + possible);
   }
-  if (config.sequence.has_value() && tensor == 1)
+  const std::string possible = proposed_meshes(run, ranks);
+  fail("[parallel] {} make {} ranks, but there {}; {}", join(said, " and "), known,
+       ranks == 1 ? "is 1" : fmt::format("are {}", ranks),
+       possible.empty() ? "no mesh of so many ranks fits the model and the memory"
+                        : "possible are " + possible);
+}
+
+}  // namespace
+
+Mesh mesh_of(const RunConfig& run, int ranks) {
+  const ParallelConfig& config = run.parallel;
+  Mesh mesh = with_degrees(config, ranks);
+  if (mesh.size() != ranks) refuse_degrees(run, ranks);
+  if (config.sequence.has_value() && mesh.tensor == 1)
     fail(
         "[parallel.sequence] is {}, but it is about tokens between ranks that divide layers, and "
         "parallel.tensor "
         "is 1; leave it out",
         *config.sequence);
   if (config.shard_level > 3) fail("[parallel.shard_level] is {}; expected 1, 2 or 3", config.shard_level);
-  if (config.shard_level > 1 && shard * expert == 1)
+  if (config.shard_level > 1 && mesh.shard * mesh.expert == 1)
     fail(
         "[parallel.shard_level] is {}, but no ranks share weights or states: set parallel.shard above 1, or "
         "leave "
         "it out",
         config.shard_level);
-  return {
-      replicate, shard, tensor, expert, config.sequence.value_or(true), static_cast<int>(config.shard_level)};
+  mesh.sequence = config.sequence.value_or(true);
+  mesh.shard_level = static_cast<int>(config.shard_level);
+  return mesh;
 }
 
 void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config) {

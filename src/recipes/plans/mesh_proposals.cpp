@@ -14,12 +14,16 @@ namespace {
 
 constexpr size_t kProposals = 3;
 
+// What belongs to an axis besides its degree follows it.
 std::string yaml_of(const Mesh& mesh) {
-  std::string text = fmt::format("{{replicate: {}, shard: {}", mesh.replicate, mesh.shard);
-  if (mesh.shard_level > 1) text += fmt::format(", shard_level: {}", mesh.shard_level);
-  if (mesh.tensor > 1) text += fmt::format(", tensor: {}", mesh.tensor);
-  if (mesh.expert > 1) text += fmt::format(", expert: {}", mesh.expert);
-  return text + "}";
+  std::vector<std::string> keys;
+  for (const MeshAxis& axis : kMeshAxes) {
+    if (axis.has_whole_layers || mesh.*axis.degree > 1)
+      keys.push_back(fmt::format("{}: {}", axis.name, mesh.*axis.degree));
+    if (axis.degree == &Mesh::shard && mesh.shard_level > 1)
+      keys.push_back(fmt::format("shard_level: {}", mesh.shard_level));
+  }
+  return fmt::format("{{{}}}", join(keys));
 }
 
 // A degree that the configuration names, and that the ranks can have.
@@ -32,25 +36,32 @@ int named(const std::string& degree, int ranks) {
 // then layers are divided, first among few ranks.
 std::vector<Mesh> candidates(const ParallelConfig& config, int ranks) {
   std::vector<Mesh> all;
-  const int tensor = named(config.tensor, ranks), expert = named(config.expert, ranks / tensor);
-  const auto add = [&](int of_tensor, int of_expert) {
-    const int left = ranks / (of_tensor * of_expert);
+  const auto add = [&](const Mesh& divided) {
+    const int left = ranks / divided.size();
     const auto with = [&](int shard, int level) {
-      Mesh mesh{left / shard, shard, of_tensor, of_expert};
+      Mesh mesh = divided;
+      mesh.replicate = left / shard;
+      mesh.shard = shard;
       mesh.shard_level = level;
       all.push_back(mesh);
     };
     with(1, 1);
     if (left > 1) with(left, 1);
     if (left > 2 && left % 2 == 0) with(2, 1);
-    if (left * of_expert > 1) with(left, 3);
+    if (left * divided.expert > 1) with(left, 3);
   };
-  add(tensor, expert);
-  for (int more = 2; more <= ranks; more *= 2) {
-    if (ranks % more != 0) break;
-    if (more != expert) add(1, more);
-    if (more != tensor) add(more, 1);
-  }
+  Mesh requested;
+  for (size_t i = 0; i < kMeshAxes.size(); ++i)
+    if (!kMeshAxes[i].has_whole_layers)
+      requested.*kMeshAxes[i].degree = named(config.degrees[i], ranks / requested.size());
+  add(requested);
+  for (int more = 2; more <= ranks && ranks % more == 0; more *= 2)
+    for (auto axis = kMeshAxes.rbegin(); axis != kMeshAxes.rend(); ++axis) {
+      if (axis->has_whole_layers || requested.*axis->degree == more) continue;
+      Mesh divided;
+      divided.*axis->degree = more;
+      add(divided);
+    }
   return all;
 }
 

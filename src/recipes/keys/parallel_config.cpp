@@ -1,0 +1,43 @@
+#include "recipes/keys/parallel_config.h"
+
+namespace temper::recipes {
+
+ParallelConfig::Degrees ParallelConfig::usual_degrees() {
+  Degrees degrees;
+  degrees.fill("1");
+  degrees.front() = "auto";
+  return degrees;
+}
+
+void describe(config::Schema& s, ParallelConfig& c) {
+  const auto degree = [&](const char* axis, const char* help) { s.field(axis, c.degree(axis), help); };
+  degree(
+      "replicate",
+      "Data parallelism: the number of copies of the model and its optimizer state; auto is what the other "
+      "degrees leave of the ranks.");
+  degree("shard",
+         "Sharded data parallelism (ZeRO): the number of ranks that share one optimizer state, each with its "
+         "part of master weights and moments (ranks that divide experts share that of other weights, too); "
+         "auto is all ranks that the other degrees leave.");
+  s.field("shard_level", c.shard_level,
+          "The ZeRO stage of parallel.shard: 1 divides the optimizer's state, 2 gradients, too, and 3 the "
+          "layers' matrices, too, which are gathered for a layer while it computes.")
+      .at_least(1);
+  degree(
+      "tensor",
+      "The number of ranks that divide every layer: heads, widths and the vocabulary; auto is all ranks that "
+      "the other degrees leave.");
+  degree("expert",
+         "The number of ranks that divide the experts of a mixture between them; auto is all ranks that the "
+         "other degrees leave.");
+  s.field(
+      "sequence", c.sequence,
+      "Whether tensor ranks divide the tokens between layers, too, which takes less memory; by default they "
+      "do. Mixtures need it.");
+  s.field(
+      "check", c.check,
+      "Whether ranks on GPUs compare what they do before each collective: differences are reported at once, "
+      "and ranks that do not come are named. Costs time; ranks on CPUs always do it.");
+}
+
+}  // namespace temper::recipes

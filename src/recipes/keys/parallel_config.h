@@ -1,0 +1,26 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "config/schema.h"
+#include "weights/mesh.h"
+
+namespace temper::recipes {
+
+// How several ranks divide the work; each is a number, or auto: what the others leave of the ranks.
+struct ParallelConfig {
+  using Degrees = std::array<std::string, kMeshAxes.size()>;  // as kMeshAxes
+  static Degrees usual_degrees();                             // auto for the first axis, otherwise 1
+
+  Degrees degrees = usual_degrees();
+  std::string& degree(std::string_view axis) { return degrees[index_of_axis(axis)]; }
+  int64_t shard_level = 1;
+  std::optional<bool> sequence;  // absent: with more than one tensor rank
+  bool check = false;
+};
+void describe(config::Schema& s, ParallelConfig& c);
+
+}  // namespace temper::recipes

@@ -1,0 +1,41 @@
+#include "weights/mesh.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace temper {
+
+int Mesh::size() const {
+  int ranks = 1;
+  for (const MeshAxis& axis : kMeshAxes) ranks *= this->*axis.degree;
+  return ranks;
+}
+
+int Mesh::place(int Mesh::*degree, int rank) const {
+  const auto own = std::find_if(kMeshAxes.begin(), kMeshAxes.end(),
+                                [&](const MeshAxis& axis) { return axis.degree == degree; });
+  invariant(own != kMeshAxes.end(), "a place is on an axis of the mesh");
+  int stride = 1;  // between ranks that differ on this axis alone
+  for (const MeshAxis& axis : kMeshAxes)
+    if (axis.order < own->order) stride *= this->*axis.degree;
+  return rank / stride % (this->*degree);
+}
+
+size_t index_of_axis(std::string_view name) {
+  const auto found = std::find_if(kMeshAxes.begin(), kMeshAxes.end(),
+                                  [&](const MeshAxis& axis) { return axis.name == name; });
+  invariant(found != kMeshAxes.end(), fmt::format("the mesh has no axis {}", name));
+  return static_cast<size_t>(found - kMeshAxes.begin());
+}
+
+std::string to_string(const Mesh& mesh) {
+  std::string text;
+  for (const MeshAxis& axis : kMeshAxes)
+    if (axis.has_whole_layers || mesh.*axis.degree > 1)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis.name, mesh.*axis.degree);
+  if (mesh.shard_level > 1) text += fmt::format(", shard_level {}", mesh.shard_level);
+  return text;
+}
+
+}  // namespace temper

@@ -1,0 +1,49 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace temper {
+
+// How the ranks of a run divide its work: `replicate` · `shard` · `expert` parts of an update's rows, each of
+// which `tensor` ranks compute together. Of the ranks that are sharded together each keeps a part of the
+// optimizer's state, and of those on the expert axis each has some of the experts. What is the same of every
+// axis is said once, in kMeshAxes.
+struct Mesh {
+  int replicate = 1, shard = 1, tensor = 1, expert = 1;
+  // Between mixers and channels each tensor rank has some of the tokens (Korthikanti et al., "Reducing
+  // Activation Recomputation in Large Transformer Models", 2022); otherwise all of them have all.
+  bool sequence = true;
+  // What sharded ranks have parts of: 1, masters and moments; 2, sums of gradients, too; 3, the layers'
+  // matrices, too, which are whole only while a layer computes.
+  int shard_level = 1;
+
+  int size() const;                              // the product of the degrees
+  int place(int Mesh::*degree, int rank) const;  // of a rank on the axis of this degree
+};
+
+// An axis of the mesh.
+struct MeshAxis {
+  const char* name;   // in records, and the key of its degree in the configuration
+  int Mesh::*degree;  // how many ranks are on it
+  // From neighbours outwards: ranks that follow one another differ first in their places on the axis of
+  // order 0, then on that of order 1, and so on: of the axes here rank = tensor place + tensor · (expert
+  // place + expert · (shard place + shard · replicate place)).
+  int order;
+  // Its ranks have rows of their own and compute with whole layers. Texts always name its degree; those of
+  // other axes where there are several ranks.
+  bool has_whole_layers;
+};
+
+// All of them, as texts, records and the configuration list them. The first has what the others leave of the
+// ranks.
+inline constexpr std::array kMeshAxes{
+    MeshAxis{"replicate", &Mesh::replicate, 3, true}, MeshAxis{"shard", &Mesh::shard, 2, true},
+    MeshAxis{"tensor", &Mesh::tensor, 0, false}, MeshAxis{"expert", &Mesh::expert, 1, false}};
+
+size_t index_of_axis(std::string_view name);  // in kMeshAxes; another name is a defect
+
+std::string to_string(const Mesh& mesh);  // "replicate 1, shard 2, tensor 2"
+
+}  // namespace temper

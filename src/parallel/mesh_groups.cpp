@@ -19,13 +19,12 @@ Axes all_but(int Mesh::*left_out) {
 }  // namespace
 
 MeshGroups::MeshGroups(collectives::Group& ranks, const Mesh& mesh) : ranks_(ranks), mesh_(mesh) {
-  const unsigned all = kTensor | kExpert | kShard | kReplicate;
-  if (mesh.tensor > 1) data_ = along("data", all & ~kTensor);
-  tensor_ = along("tensor", kTensor);
-  expert_ = along("expert", kExpert);
+  if (mesh.tensor > 1) data_ = along("data", all_but(&Mesh::tensor));
+  tensor_ = along("tensor", {&Mesh::tensor});
+  expert_ = along("expert", {&Mesh::expert});
   if (expert_) expert_->use_own_stream();  // token dispatch overlaps with the shared experts
-  shard_ = along("shard", kShard | kExpert);
-  if (shard_) replicate_ = along("replicate", kReplicate);
+  shard_ = along("shard", {&Mesh::shard, &Mesh::expert});
+  if (shard_) replicate_ = along("replicate", {&Mesh::replicate});
   if (mesh.expert == 1) return;
   expert_shard_ = along("shard of experts", {&Mesh::shard});
   experts_ = along("the same experts", {&Mesh::shard, &Mesh::replicate});

@@ -37,8 +37,10 @@ class GatedDelta : public layers::Mixer {
                         {"linear_attn.conv1d", c_.channels()}, heads);
     // Files may have these in float32 and other weights in bfloat16: exp(a_log) decays a state thousands of
     // times, and its roundings would add up.
-    weights.float32_vector("delta.a_log", "delta_heads", {"linear_attn.A_log", c_.heads});
-    weights.float32_vector("delta.dt_bias", "delta_heads", {"linear_attn.dt_bias", c_.heads});
+    weights.float32_vector("delta.a_log", WeightAxis::divided("delta_heads"),
+                           {"linear_attn.A_log", c_.heads});
+    weights.float32_vector("delta.dt_bias", WeightAxis::divided("delta_heads"),
+                           {"linear_attn.dt_bias", c_.heads});
     weights.float32_vector("delta.norm.weight", "delta_value_dim", {"linear_attn.norm.weight", c_.value_dim});
     weights.linear("delta.output", {"hidden", WeightAxis::divided("delta_values"), c_.values(), false},
                    {{"linear_attn.out_proj", c_.hidden}});

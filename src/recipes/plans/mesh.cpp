@@ -44,25 +44,28 @@ Mesh with_degrees(const ParallelConfig& config, int ranks) {
     degrees.front() = 1;
     --autos;
   }
-  if (autos > 1)
-    fail("[parallel] several of shard, tensor and expert are auto; write numbers for all but one");
-  for (int& value : degrees)
-    if (value == kAuto) value = ranks % known == 0 ? ranks / known : 1;
-  const auto& [replicate, shard, tensor, expert] = degrees;
-  if (replicate * shard * tensor * expert != ranks) {
-    std::vector<std::string> said;
-    for (const auto& [key, value] : given)
-      if (said.size() < 2 || *value != "1") said.push_back(fmt::format("{} {}", key, *value));
-    const std::string possible = proposed_meshes(run, ranks);
-    fail("[parallel] {} make {} ranks, but there {}; {}", join(said, " and "), known,
-         ranks == 1 ? "is 1" : fmt::format("are {}", ranks),
-         possible.empty() ? "no mesh of this number of ranks fits the model and the memory"
-                          : "possible are " + possible);
+  if (autos > 1) fail("[parallel] several of {} are auto; write numbers for all but one", other_axes());
+  const int left = ranks % known == 0 ? ranks / known : 1;
+  Mesh mesh;
+  for (size_t i = 0; i < degrees.size(); ++i)
+    mesh.*kMeshAxes[i].degree = degrees[i] == kAuto ? left : degrees[i];
+  return mesh;
+}
+
+// With what the degrees that are known make together.
+[[noreturn]] void refuse_degrees(const RunConfig& run, int ranks) {
+  std::vector<std::string> said;
+  int known = 1;
+  for (size_t i = 0; i < kMeshAxes.size(); ++i) {
+    const std::string& given = run.parallel.degrees[i];
+    known *= std::max(degree(kMeshAxes[i].name, given), 1);
+    if (kMeshAxes[i].has_whole_layers || given != "1")
+      said.push_back(fmt::format("{} {}", kMeshAxes[i].name, given));
   }
   const std::string possible = proposed_meshes(run, ranks);
   fail("[parallel] {} make {} ranks, but there {}; {}", join(said, " and "), known,
        ranks == 1 ? "is 1" : fmt::format("are {}", ranks),
-       possible.empty() ? "no mesh of so many ranks fits the model and the memory"
+       possible.empty() ? "no mesh of this number of ranks fits the model and the memory"
                         : "possible are " + possible);
 }
 
@@ -111,7 +114,7 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
 
 Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const layers::DecoderConfig& model,
                   const RunConfig& config) {
-  constexpr const char* kKey = "grpo.engine.parallel";
+  constexpr const char* kKey = "grpo.rollout_parallel";
   const int together = degrees.tensor * degrees.expert;
   if (training.size() % together != 0)
     fail(

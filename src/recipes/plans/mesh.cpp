@@ -114,7 +114,7 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
 
 Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const layers::DecoderConfig& model,
                   const RunConfig& config) {
-  constexpr const char* kKey = "grpo.rollout_parallel";
+  constexpr const char* kKey = "grpo.engine.parallel";
   const int together = degrees.tensor * degrees.expert;
   if (training.size() % together != 0)
     fail(

@@ -78,6 +78,22 @@ TEST(Files, WriteIsReadBackAndReplaced) {
   EXPECT_EQ(hash_file(path).size(), 32u);
 }
 
+TEST(Files, AFolderIsRemovedWithoutWhatItsLinksLeadTo) {
+  const TemporaryDirectory folder;
+  make_directories(folder / "kept");
+  write_file(folder / "kept/a", "a");
+  make_directories(folder / "gone/below/empty");
+  write_file(folder / "gone/below/b", "b");
+  ASSERT_EQ(::symlink((folder / "kept").c_str(), (folder / "gone/link").c_str()), 0);
+  remove_all(folder / "gone");
+  remove_all(folder / "gone");
+  EXPECT_EQ(list_directory(folder.path()), std::vector<std::string>{"kept"});
+  EXPECT_EQ(list_directory(folder / "kept"), std::vector<std::string>{"a"});
+  remove_all(folder / "kept/a");
+  EXPECT_TRUE(list_directory(folder / "kept").empty());
+  EXPECT_THROW(list_directory(folder / "gone"), Error);
+}
+
 TEST(Files, MoreFilesAreMappedThanAShellAllowsAtFirst) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);

@@ -1,5 +1,6 @@
 #include "base/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -55,12 +57,23 @@ bool is_directory(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+namespace {
+
+// The names in a folder, in any order, and 0 or the number of the error. Not by std::filesystem: its
+// iterators end the process where a name finds no memory.
+int read_names(const std::string& path, std::vector<std::string>& names) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+  if (folder == nullptr) return errno;
+  for (errno = 0; const dirent* entry = ::readdir(folder.get()); errno = 0)
+    if (const std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
+  return errno;
+}
+
+}  // namespace
+
 std::vector<std::string> list_directory(const std::string& path) {
-  std::error_code error;
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path, error))
-    names.push_back(entry.path().filename().string());
-  if (error) fail_system("list", path, error.value());
+  if (const int error = read_names(path, names); error != 0) fail_system("list", path, error);
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -72,9 +85,12 @@ void make_directories(const std::string& path) {
 }
 
 void remove_all(const std::string& path) {
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  if (error) fail_system("remove", path, error.value());
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return;
+  const int error = errno;
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) fail_system("remove", path, error);
+  for (const std::string& name : list_directory(path)) remove_all(join_path(path, name));
+  if (::rmdir(path.c_str()) != 0 && errno != ENOENT) fail_system("remove", path, errno);
 }
 
 void rename_path(const std::string& from, const std::string& to) {
@@ -138,14 +154,14 @@ std::string temporary_prefix(const std::string& path) { return path + ".tmp-"; }
 
 // Of other processes that are gone; one that cannot be removed is harmless.
 void sweep_temporaries(const std::string& path) {
-  const std::string name = file_name(temporary_prefix(path));
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(parent_path(path), ignored)) {
-    const std::string found = entry.path().filename().string();
+  const std::string name = file_name(temporary_prefix(path)), folder = parent_path(path);
+  std::vector<std::string> all;
+  read_names(folder, all);
+  for (const std::string& found : all) {
     const size_t dash = found.starts_with(name) ? found.find('-', name.size()) : std::string::npos;
     if (dash == std::string::npos) continue;
     const auto owner = parse_process(std::string_view(found).substr(dash + 1));
-    if (owner && state_of(*owner) == ProcessState::kGone) ::unlink(entry.path().c_str());
+    if (owner && state_of(*owner) == ProcessState::kGone) ::unlink(join_path(folder, found).c_str());
   }
 }
 
@@ -281,8 +297,10 @@ TemporaryDirectory::TemporaryDirectory() {
 }
 
 TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+  try {
+    remove_all(path_);
+  } catch (const std::exception&) {  // what is left is harmless
+  }
 }
 
 std::string cache_folder() {

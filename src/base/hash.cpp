@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -14,7 +15,7 @@ uint64_t hash64(std::string_view data, uint64_t seed) {
 }
 
 Hasher::Hasher() : state_(XXH3_createState()) {
-  invariant(state_ != nullptr, "no memory for a hash state");
+  if (state_ == nullptr) throw std::bad_alloc();
   XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_));
 }
 

@@ -200,7 +200,7 @@ void add_compare_logprobs(Program& program) {
       "compare-logprobs", "Compare log-probabilities of rollouts and of training.", [](Options& options) {
         auto arguments = std::make_shared<CompareArguments>();
         options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
-        options.positional("rows", arguments->rows, "Prompts or conversations (docs/rollouts.md).");
+        options.positional("prompts", arguments->rows, "Prompts or conversations (docs/rollouts.md).");
         options.option("--adapter", arguments->adapters, "FOLDER, NAME=FOLDER or none; may be repeated.");
         options.option("--rows", arguments->num_rows, "Compare the first N rows. Omitted: 4.");
         options.option("-n,--max-new-tokens", arguments->new_tokens,

@@ -25,24 +25,28 @@ struct Recording {
   std::vector<Event> events;
 };
 
-thread_local std::optional<Recording> recording;
+// Of this thread; null: none.
+thread_local Recording* recording = nullptr;
 
 }  // namespace
 
 void start(std::function<void()> settle) {
-  recording.emplace();
+  delete recording;
+  recording = nullptr;
+  recording = new Recording;
   recording->settle = std::move(settle);
   recording->began = seconds_now();
 }
 
 std::vector<Event> stop() {
-  invariant(recording.has_value() && recording->open.empty(), "a recording stops outside of its spans");
+  invariant(recording != nullptr && recording->open.empty(), "a recording stops outside of its spans");
   std::vector<Event> events = std::move(recording->events);
-  recording.reset();
+  delete recording;
+  recording = nullptr;
   return events;
 }
 
-bool on() { return recording.has_value(); }
+bool on() { return recording != nullptr; }
 
 void Span::open(std::string_view name, const OpWork& work, bool settles) {
   opened_ = true;
@@ -58,7 +62,7 @@ void Span::open(std::string_view name, const OpWork& work, bool settles) {
 }
 
 void Span::close() {
-  if (!recording || recording->open.empty()) return;  // the recording was stopped by an error
+  if (recording == nullptr || recording->open.empty()) return;  // the recording was stopped by an error
   if (recording->open.back().settles && recording->settle) recording->settle();
   Open span = std::move(recording->open.back());
   recording->open.pop_back();

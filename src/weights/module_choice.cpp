@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/per_thread.h"
 #include "base/text.h"
 #include "tokenizers/text/pattern.h"
 
@@ -18,7 +19,8 @@ tokenizers::Pattern whole(const std::string& regex, std::string_view where) {
 // Compiled once: a mixture has thousands of modules that each expression is asked about.
 bool matches_whole(std::string_view module, const std::string& regex) {
   constexpr size_t kMost = 64;  // expressions, far more than a configuration has
-  thread_local std::map<std::string, tokenizers::Pattern> compiled;
+  static const PerThread<std::map<std::string, tokenizers::Pattern>> of_threads;
+  auto& compiled = of_threads.get();
   auto found = compiled.find(regex);
   if (found == compiled.end()) {
     if (compiled.size() >= kMost) compiled.clear();

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "base/per_thread.h"
 #include "base/threads.h"
 
 namespace temper::backends {
@@ -86,7 +87,11 @@ int64_t matmul_workspace(const Tile& tile) {
 void matmul(const Tile& tile) {
   const ThreadLimit one(1);  // when it compiles, too
   const Compiled compiled = compiled_for(tile);
-  thread_local dnnl::stream stream(engine());
+  struct Stream : dnnl::stream {
+    Stream() : dnnl::stream(engine()) {}
+  };
+  static const PerThread<Stream> streams;
+  dnnl::stream& stream = streams.get();
   const int64_t scratch_bytes = static_cast<int64_t>(compiled.scratchpad.get_size());
   const Tensor scratch = Tensor::empty({scratch_bytes}, DType::kU8, MemoryTag::kWorkspace);
   const auto memory = [](const dnnl::memory::desc& description, const void* data) {

@@ -4,6 +4,8 @@
 #include <memory>
 #include <new>
 
+#include "base/per_thread.h"
+
 namespace temper::backends {
 namespace {
 
@@ -17,9 +19,12 @@ struct Stack {
   std::unique_ptr<float, Free> memory;
   int64_t used = 0;
 };
-thread_local Stack stack;
+Stack& stack_here() {
+  static const PerThread<Stack> stacks;
+  return stacks.get();
+}
 
-float* begin_of_stack() {
+float* begin_of(Stack& stack) {
   if (stack.memory == nullptr) {
     stack.memory.reset(static_cast<float*>(std::aligned_alloc(64, kOfThread * sizeof(float))));
     if (stack.memory == nullptr) throw std::bad_alloc();
@@ -30,9 +35,10 @@ float* begin_of_stack() {
 }  // namespace
 
 TaskMemory::TaskMemory(int64_t floats) {
+  Stack& stack = stack_here();
   const int64_t wanted = (floats + kAlign - 1) / kAlign * kAlign;
   if (stack.used + wanted <= kOfThread) {
-    data_ = begin_of_stack() + stack.used;
+    data_ = begin_of(stack) + stack.used;
     taken_ = wanted;
     stack.used += wanted;
   } else {
@@ -45,6 +51,6 @@ int64_t TaskMemory::pooled_bytes(int64_t floats) {
   return floats <= kOfThread ? 0 : floats * static_cast<int64_t>(sizeof(float));
 }
 
-TaskMemory::~TaskMemory() { stack.used -= taken_; }
+TaskMemory::~TaskMemory() { stack_here().used -= taken_; }
 
 }  // namespace temper::backends

@@ -16,6 +16,7 @@ constexpr size_t kAheadPerThread = 128;  // rows waiting to be used
 
 ReadAhead::ReadAhead(const Mixture& mixture, RowOrder order, int64_t num_epochs, int64_t threads)
     : mixture_(&mixture), order_(std::move(order)), place_(order_.place()), num_epochs_(num_epochs) {
+  threads_.reserve(static_cast<size_t>(threads));  // a thread that is not listed would not be joined
   try {
     for (int64_t i = 0; i < threads; ++i)
       threads_.emplace_back([this] {
@@ -27,6 +28,9 @@ ReadAhead::ReadAhead(const Mixture& mixture, RowOrder order, int64_t num_epochs,
     throw Error(fmt::format("[data.threads] thread {} of {} cannot be started: {}", threads_.size() + 1,
                             threads, error.what()),
                 ErrorKind::kResources);
+  } catch (...) {
+    join();
+    throw;
   }
 }
 

@@ -5,6 +5,8 @@
 #include <bit>
 #include <functional>
 
+#include "base/per_thread.h"
+
 namespace temper::tokenizers {
 namespace {
 
@@ -105,7 +107,8 @@ size_t MergeTable::merge_short(std::span<int32_t> symbols) const {
 }
 
 size_t MergeTable::merge_long(std::span<int32_t> symbols) const {
-  thread_local MergeScratch scratch;
+  static const PerThread<MergeScratch> scratches;
+  MergeScratch& scratch = scratches.get();
   auto& neighbours = scratch.neighbours;
   auto& heap = scratch.heap;
   const auto count = static_cast<int32_t>(symbols.size());

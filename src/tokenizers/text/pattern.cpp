@@ -5,6 +5,7 @@
 #include <pcre2.h>
 
 #include "base/error.h"
+#include "base/per_thread.h"
 
 namespace temper::tokenizers {
 template <auto Free>
@@ -81,7 +82,8 @@ Pattern Pattern::literal(std::string_view text, std::string_view where) {
 }
 
 std::optional<Pattern::Match> Pattern::find(std::string_view text, size_t from) const {
-  thread_local const Scratch scratch;
+  static const PerThread<Scratch> scratches;
+  const Scratch& scratch = scratches.get();
   pcre2_code* code = code_->compiled.get();
   pcre2_match_data* data = scratch.data.get();
   int found = PCRE2_ERROR_JIT_STACKLIMIT;

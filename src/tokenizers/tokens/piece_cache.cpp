@@ -15,8 +15,8 @@ uint64_t load(const char* at) {
 }  // namespace
 
 PieceCache& PieceCache::of_this_thread() {
-  thread_local PieceCache cache;
-  return cache;
+  static const PerThread<PieceCache> caches;
+  return caches.get();
 }
 
 uint64_t PieceCache::new_owner() {

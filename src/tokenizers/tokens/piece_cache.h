@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/per_thread.h"
+
 namespace temper::tokenizers {
 
 // Remembers the ids of short pieces: words repeat. Each thread has its own, for all tokenizers, of a fixed
@@ -43,6 +45,7 @@ class PieceCache {
   struct Set {
     Entry ways[kWays];
   };
+  friend class PerThread<PieceCache>;
   PieceCache() : sets_(std::make_unique<Set[]>(kSets)) {}
   std::unique_ptr<Set[]> sets_;
 };

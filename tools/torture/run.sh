@@ -20,6 +20,7 @@ run gpu_memory.py --sizes "$(times 20)" --moments "$(times 20)"
 run powercuts.py --jobs "$jobs" --cuts "$(times 200)"
 run powercuts.py --jobs "$of_ranks" --cuts "$(times 40)" --ranks 2 --runs sft,asynchronous
 run failures.py --jobs "$jobs" --samples "$(times 25)"
+run failures.py --jobs "$jobs" --kinds memory --stacks 6 --runs "sft,grpo" --manners once
 disk=(failures.py --kinds disk --every 1 --errors "EIO,ENOSPC" --runs "sft,asynchronous")
 run "${disk[@]}" --jobs "$jobs"
 run "${disk[@]}" --jobs "$of_ranks" --ranks 2 --manners once

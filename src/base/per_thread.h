@@ -6,9 +6,9 @@
 
 namespace temper {
 
-// A T for each thread that asks, made when it first does and destroyed with the thread. In place of a thread_local object
-// with a destructor: where glibc finds no memory to remember such a destructor it ends the process, and this throws
-// std::bad_alloc. Objects of this class live as long as the process.
+// A T for each thread that asks, made when it first does and destroyed with the thread. In place of a
+// thread_local object with a destructor: where glibc finds no memory to remember such a destructor it ends
+// the process, and this throws std::bad_alloc. Objects of this class live as long as the process.
 template <class T>
 class PerThread {
  public:

@@ -32,21 +32,27 @@ std::vector<std::pair<int64_t, Verdict>> Exchange::take(double seconds) {
 }
 
 void Exchange::check_alive() const {
-  if (failure_) throw *failure_;
+  if (failure_) try {
+      std::rethrow_exception(failure_);
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const Error& error) {
+      throw Error(fmt::format("[{}] {}", key_, error.what()), error.kind());
+    } catch (const std::exception& error) {
+      throw Error(fmt::format("[{}] {}", key_, error.what()), ErrorKind::kDefect);
+    }
 }
 
 void Exchange::start(const std::string& key, std::function<void()> serve, std::function<void()> wake) {
   wake_ = std::move(wake);
-  const auto run = [this, key, serve = std::move(serve)] {
+  key_ = key;
+  const auto run = [this, serve = std::move(serve)] {
     leave_signals_to_others();
     try {
       serve();
-    } catch (const Error& error) {
+    } catch (const std::exception&) {
       const std::lock_guard lock(mutex_);
-      failure_.emplace(fmt::format("[{}] {}", key, error.what()), error.kind());
-    } catch (const std::exception& error) {
-      const std::lock_guard lock(mutex_);
-      failure_.emplace(fmt::format("[{}] {}", key, error.what()), ErrorKind::kDefect);
+      failure_ = std::current_exception();  // which takes no memory
     }
     changed_.notify_all();
   };

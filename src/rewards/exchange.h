@@ -1,9 +1,9 @@
 #pragma once
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -44,8 +44,9 @@ class Exchange {
   std::condition_variable changed_;
   std::vector<Task> submitted_;
   std::vector<std::pair<int64_t, Verdict>> done_;
-  size_t awaited_ = 0;  // tasks whose verdicts have not been taken
-  std::optional<Error> failure_;
+  size_t awaited_ = 0;          // tasks whose verdicts have not been taken
+  std::exception_ptr failure_;  // of the thread
+  std::string key_;
   bool stop_ = false;
   std::function<void()> wake_;
   std::thread thread_;

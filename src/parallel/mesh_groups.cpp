@@ -7,9 +7,9 @@
 namespace temper::parallel {
 namespace {
 
-using Axes = std::vector<int Mesh::*>;
+using Axes = std::vector<MeshDegree>;
 
-Axes all_but(int Mesh::*left_out) {
+Axes all_but(MeshDegree left_out) {
   Axes axes;
   for (const MeshAxis& axis : kMeshAxes)
     if (axis.degree != left_out) axes.push_back(axis.degree);

@@ -33,7 +33,7 @@ class MeshGroups {
  private:
   std::vector<collectives::Group*> groups() const;
   // Those whose places are this one's on all axes but these; null where it is alone.
-  std::unique_ptr<collectives::Group> along(const char* name, const std::vector<int Mesh::*>& axes) const;
+  std::unique_ptr<collectives::Group> along(const char* name, const std::vector<MeshDegree>& axes) const;
 
   collectives::Group& ranks_;
   Mesh mesh_;

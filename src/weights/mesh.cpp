@@ -12,7 +12,7 @@ int Mesh::size() const {
   return ranks;
 }
 
-int Mesh::place(int Mesh::*degree, int rank) const {
+int Mesh::place(MeshDegree degree, int rank) const {
   const auto own = std::find_if(kMeshAxes.begin(), kMeshAxes.end(),
                                 [&](const MeshAxis& axis) { return axis.degree == degree; });
   invariant(own != kMeshAxes.end(), "a place is on an axis of the mesh");

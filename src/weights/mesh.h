@@ -6,6 +6,9 @@
 
 namespace temper {
 
+struct Mesh;
+using MeshDegree = int Mesh::*;  // a name, as nvcc writes the type itself so that its host compiler warns
+
 // How the ranks of a run divide its work: `replicate` · `shard` · `expert` parts of an update's rows, each of
 // which `tensor` ranks compute together. Of the ranks that are sharded together each keeps a part of the
 // optimizer's state, and of those on the expert axis each has some of the experts. What is the same of every
@@ -20,13 +23,13 @@ struct Mesh {
   int shard_level = 1;
 
   int size() const;                              // the product of the degrees
-  int place(int Mesh::*degree, int rank) const;  // of a rank on the axis of this degree
+  int place(MeshDegree degree, int rank) const;  // of a rank on the axis of this degree
 };
 
 // An axis of the mesh.
 struct MeshAxis {
   const char* name;   // in records, and the key of its degree in the configuration
-  int Mesh::*degree;  // how many ranks are on it
+  MeshDegree degree;  // how many ranks are on it
   // From neighbours outwards: ranks that follow one another differ first in their places on the axis of
   // order 0, then on that of order 1, and so on: of the axes here rank = tensor place + tensor · (expert
   // place + expert · (shard place + shard · replicate place)).

@@ -16,12 +16,14 @@ namespace {
 
 template <class Tree>
 void add_nodes(std::vector<typename Tree::node_type>& spare, size_t wanted, size_t in_trees) {
+  // Places before nodes: each node that is there has one, also where the next one finds no memory.
+  const size_t all = std::max(spare.size(), wanted) + in_trees;
+  if (spare.capacity() < all) spare.reserve(2 * all);
   Tree tree;
   while (spare.size() < wanted) {
     tree.insert(typename Tree::value_type{});
     spare.push_back(tree.extract(tree.begin()));
   }
-  if (const size_t all = spare.size() + in_trees; spare.capacity() < all) spare.reserve(2 * all);
 }
 
 }  // namespace

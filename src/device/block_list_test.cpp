@@ -84,5 +84,24 @@ TEST(BlockList, ATakeThatFailsChangesNothing) {
   EXPECT_GT(failures, 0);
 }
 
+// While the error unwinds the blocks that there are come back, and there is still no memory.
+TEST(BlockList, ATakeThatFailsLeavesRoomToGiveAllBack) {
+  for (int blocks = 1; blocks < 70; ++blocks)
+    for (int64_t allowed = 0, failed = 1; failed == 1; ++allowed) {
+      BlockList list;
+      std::vector<int64_t> taken;
+      for (int i = 0; i < blocks; ++i) taken.push_back(list.take(64, kCapacity)->offset);
+      left = allowed;
+      try {
+        list.take(64, kCapacity);
+        failed = 0;
+      } catch (const std::bad_alloc&) {
+        for (const int64_t offset : taken) list.give(offset);
+      }
+      left = -1;
+      EXPECT_EQ(list.live().size(), failed == 1 ? 0u : taken.size() + 1);
+    }
+}
+
 }  // namespace
 }  // namespace temper::device

@@ -18,7 +18,7 @@ StagedOwner owner_of_states(collectives::Group& ranks) {
 SharedState::SharedState(std::string root, int64_t step, StagedOwner owner)
     : root_(std::move(root)), step_(step), owner_(std::move(owner)) {}
 
-void SharedState::write(const std::function<void(StateWriter&)>& files) noexcept {
+void SharedState::write_files(const std::function<void(StateWriter&)>& files) noexcept {
   try {
     writer_ = std::make_unique<StateWriter>(root_, step_, owner_);
     files(*writer_);

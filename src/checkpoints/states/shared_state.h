@@ -19,12 +19,16 @@ class SharedState {
 
   // Writes this rank's files, at the same time as the other ranks or not. Nothing is thrown: an error waits
   // for commit().
-  void write(const std::function<void(StateWriter&)>& files) noexcept;
+  template <class F>  // files(StateWriter&)
+  void write(const F& files) noexcept {
+    write_files(std::ref(files));  // a function that holds more than a reference may take memory
+  }
   // All ranks call it when they have written: the state gets its name. An Error of a rank is thrown on all of
   // them, the lowest rank's, and nothing of the state remains.
   void commit(collectives::Group& ranks);
 
  private:
+  void write_files(const std::function<void(StateWriter&)>& files) noexcept;
   void rethrow() const;
   void name_it(collectives::Group& ranks);
 

@@ -1,7 +1,5 @@
 #include "recipes/learner/learner_checkpoints.h"
 
-#include <functional>
-
 #include "base/error.h"
 #include "recipes/learner/learner_folder.h"
 #include "recipes/parts/critic.h"
@@ -56,14 +54,13 @@ void LearnerCheckpoints::prepare(const LearnerProgress& progress, Json state, co
 void LearnerCheckpoints::write(const std::atomic<bool>& given_up) noexcept {
   if (!prepared_) return;
   Unnamed& save = *prepared_;
-  const auto add = [&](checkpoints::StateWriter& writer) {
+  save.files.write([&](checkpoints::StateWriter& writer) {
     const int rank = inputs_.ranks().rank(), ranks = inputs_.ranks().size();
     save.tensors.add_to(writer, kOptimizer, rank, ranks, given_up);
     save.critic.add_to(writer, kCritic, rank, ranks, given_up);
     save.quantizers.add_to(writer, kQuantizers, 0, 1, given_up);
     if (inputs_.is_root()) writer.add_json("state.json", save.state);
-  };
-  save.files.write(std::ref(add));  // a function that holds the references itself would take memory
+  });
 }
 
 void LearnerCheckpoints::commit(LearnerMetrics& metrics) {

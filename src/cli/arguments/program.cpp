@@ -38,13 +38,6 @@ std::string shown(std::string names, const char* value) {
   return *value == '\0' ? names : fmt::format("{} {}", names, value);
 }
 
-// Whether "-n, --max-new-tokens N" is a line of "--max-new-tokens".
-bool is_named(const HelpLine& line, const std::string& option) {
-  const size_t at = line.names.find(option);
-  return at != std::string::npos &&
-         (at + option.size() == line.names.size() || line.names[at + option.size()] == ' ');
-}
-
 }  // namespace
 
 void Options::positional(const std::string& name, std::string& value, const std::string& help,
@@ -155,9 +148,8 @@ void Program::add(const std::string& name, const std::string& summary, const Dec
   state_->commands.emplace_back(impl.app, declare(options));
   // From CLI11 2.3 on a name is that of an argument or of an option, not of both.
   for (const HelpLine& positional : *impl.positionals)
-    for (const HelpLine& option : *impl.options)
-      invariant(!is_named(option, "--" + positional.names),
-                fmt::format("{}: '{}' names two arguments", name, positional.names));
+    invariant(impl.app->get_option_no_throw("--" + positional.names) == nullptr,
+              fmt::format("{}: '{}' names two arguments", name, positional.names));
   impl.app->formatter_fn([positionals = impl.positionals, options = impl.options](
                              const CLI::App* app, const std::string&, CLI::AppFormatMode) {
     return help_of(*app, *positionals, *options);

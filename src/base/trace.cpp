@@ -1,11 +1,11 @@
 #include "base/trace.h"
 
-#include <optional>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/per_thread.h"
 #include "base/text.h"
 
 namespace temper::trace {
@@ -25,25 +25,19 @@ struct Recording {
   std::vector<Event> events;
 };
 
-// Of this thread; null: none.
-thread_local Recording* recording = nullptr;
+const PerThread<Recording> recordings;
+thread_local Recording* recording = nullptr;  // of this thread; null: none is under way
 
 }  // namespace
 
 void start(std::function<void()> settle) {
-  delete recording;
-  recording = nullptr;
-  recording = new Recording;
-  recording->settle = std::move(settle);
-  recording->began = seconds_now();
+  recording = &recordings.get();
+  *recording = {.settle = std::move(settle), .began = seconds_now(), .open = {}, .events = {}};
 }
 
 std::vector<Event> stop() {
   invariant(recording != nullptr && recording->open.empty(), "a recording stops outside of its spans");
-  std::vector<Event> events = std::move(recording->events);
-  delete recording;
-  recording = nullptr;
-  return events;
+  return std::move(std::exchange(recording, nullptr)->events);
 }
 
 bool on() { return recording != nullptr; }

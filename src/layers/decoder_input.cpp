@@ -46,4 +46,9 @@ void check_boundaries(const DecoderInput& input, int64_t held) {
   }
 }
 
+void check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
+  for (const int32_t id : ids)
+    if (id < 0 || id >= vocab_size) fail("token id {} is outside the vocabulary [0, {})", id, vocab_size);
+}
+
 }  // namespace temper::layers

@@ -29,4 +29,7 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
 // it continues, or behind the `held` tokens of a state, and rises (positions may be left out).
 void check_boundaries(const DecoderInput& input, int64_t held);
 
+// An Error where an id is outside the vocabulary: before ids travel to a device, where no kernel checks them.
+void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
+
 }  // namespace temper::layers

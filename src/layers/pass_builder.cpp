@@ -51,11 +51,6 @@ int64_t longest(const ops::PagedSequences& sequences) {
 
 }  // namespace
 
-void check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
-  for (const int32_t id : ids)
-    if (id < 0 || id >= vocab_size) fail("token id {} is outside the vocabulary [0, {})", id, vocab_size);
-}
-
 void PassBuilder::add_routers(Pass& pass, const std::shared_ptr<RouterTrace>& trace, int64_t tokens) const {
   pass.routers = trace;
   if (pass.routers != nullptr) pass.routers->routers.resize(routers_);

@@ -18,7 +18,7 @@ class PassBuilder {
   Pass of(const BatchInput& input, const PagedStates& pages) const;
 
  private:
-  // What trains or is asked for routers alike: their trace, and the experts that they are given.
+  // `trace` and, where a run balances by force, the experts of its tokens.
   void add_routers(Pass& pass, const std::shared_ptr<RouterTrace>& trace, int64_t tokens) const;
   void add_documents(Pass& pass, const DecoderInput& input, const SequenceState* state) const;
 
@@ -28,8 +28,5 @@ class PassBuilder {
   size_t routers_;
   Device device_;
 };
-
-// Before they travel to a device, where no kernel checks them.
-void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
 
 }  // namespace temper::layers

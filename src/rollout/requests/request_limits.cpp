@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "layers/decoder_input.h"
 
 namespace temper::rollout {
 
@@ -12,8 +13,7 @@ void RequestLimits::check(const Request& request) const {
   if (length >= context)
     fail("[generate] the prompt has {} tokens; the model's context is {}", length, context);
   for (const std::vector<int32_t>* ids : {&request.prompt, &request.forced})
-    for (const int32_t id : *ids)
-      if (id < 0 || id >= vocab_size) fail("token id {} is outside the vocabulary [0, {})", id, vocab_size);
+    layers::check_ids(*ids, vocab_size);
   if (request.max_new_tokens < 1)
     fail("[generate] max_new_tokens is {}, needs 1 or more", request.max_new_tokens);
   if (!(request.log_prob_temperature > 0))

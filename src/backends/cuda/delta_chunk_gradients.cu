@@ -1,106 +1,70 @@
 // Of each chunk and key head, the gradients of Q, K, and of g and beta of its value heads. Everything is in the
 // space of q and k as they are; the norms' own gradients come last.
-#include "backends/cuda/delta_rule.h"
+#include "backends/cuda/delta_chunk_sums.h"
 
 namespace temper::backends {
 namespace {
 
-// Warps have 16 rows each, and one of kParts parts of the columns.
-constexpr int kGradientThreads = 512, kParts = kGradientThreads / 128;
-constexpr int kPartDim = kMostDim / kParts, kPartChunk = kChunk / kParts;
+// The gradients of g and beta of a value head, of what the other sums have left in shared memory.
+struct GateGradients {
+  const DeltaInput& a;
+  const DeltaGradients& o;
+  GradientShared& s;
+  const DeltaChunk& chunk;
+  int head;
 
-enum Dot { kOfQueries, kOfKnown, kOfKept, kOfValues, kDots };  // what dots are with
-
-struct Coefficients {  // gradients of q kᵀ and of k kᵀ
-  Brain qk[kChunk][kSquarePitch], kk[kChunk][kSquarePitch];
-};
-struct Shared {
-  Brain q[kChunk][kWidePitch], k[kChunk][kWidePitch];
-  Brain dy[kChunk][kWidePitch], u[kChunk][kWidePitch], w[kChunk][kWidePitch];
-  union {
-    struct {
-      Brain state[kMostDim][kWidePitch], dstate[kMostDim][kWidePitch];  // transposed
-    };
-    Coefficients of;  // once the states are no longer read
-  };
-  float factors[kFactors][kChunk];
-  double sums[kChunk];
-  float q_norms[kChunk], k_norms[kChunk];
-  float dots[kDots][kParts][kChunk];
-  float rows[kParts][kChunk], betas[kParts][kChunk];  // of the gradients of decays, by row; of beta
-  float columns[4][kChunk];                 // the same by column, of 16 rows each
-  float whole[kGradientThreads / 32], own[kChunk];
-};
-
-// The sum over the four lanes that have a row.
-__device__ float over_row(float value) {
-  value += __shfl_xor_sync(0xffffffffu, value, 1);
-  return value + __shfl_xor_sync(0xffffffffu, value, 2);
-}
-// The sum over the eight lanes that have a column.
-__device__ float over_column(float value) {
-  for (int step = 4; step < 32; step *= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
-  return value;
-}
-
-// [16, kPartDim] of a warp: rows are tokens, columns a part of a key's.
-struct KeySums {
-  float values[kPartDim / 8][4] = {};
-
-  template <class F>
-  __device__ void each_pair(F&& f) {  // f(row of the warp's, column of the part, value, next value)
-#pragma unroll
-    for (int n = 0; n < kPartDim / 8; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; i += 2) f(sum_row(i), n * 8 + sum_column(), values[n][i], values[n][i + 1]);
-  }
-  // += `rows` [64, values] times a transposed state.
-  __device__ void add_product(const Brain (&rows)[kChunk][kWidePitch], const Brain (&state)[kMostDim][kWidePitch],
-                              int row, int column) {
-#pragma unroll
-    for (int k = 0; k < kMostDim; k += 16) {
-      uint32_t left[4];
-      view(rows).left(left, row, k);
-      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(state).right(b, k, column + n); });
+  // A decay from s to t is the product of those of the tokens behind s up to t; that to the end, of all behind s;
+  // that from the beginning, of all up to t.
+  __device__ void write() {
+    const int t = threadIdx.x;
+    const auto& f = s.factors;
+    if (t < kChunk) {
+      float column = 0;
+      for (int i = 0; i < 4; ++i) column += s.columns[i][t];
+      const float of_known = f[kKeyStart][t] * dot(kOfKnown, t);
+      s.own[t] = f[kQueryStart][t] * dot(kOfQueries, t) - f[kBeta][t] * of_known + over_parts(s.rows, t) -
+                  column;
+      if (t < chunk.tokens)
+        o.dbeta[token(t) * a.heads + head] =
+            s.dots[kOfValues][0][t] - of_known + over_parts(s.betas, t);
     }
+    __syncthreads();
+    if (threadIdx.x < 32) sum_gradients();
   }
-  // += a lower triangle, or its transpose, times `rows` [64, keys].
-  template <bool kTurned>
-  __device__ void add_triangle(const Brain (&triangle)[kChunk][kSquarePitch], const Brain (&rows)[kChunk][kWidePitch],
-                               int row, int column) {
-#pragma unroll
-    for (int k = 0; k < kChunk; k += 16) {
-      if (kTurned ? k < row : k > row) continue;
-      uint32_t left[4];
-      if constexpr (kTurned)
-        view(triangle).left_turned(left, row, k);
-      else
-        view(triangle).left(left, row, k);
-      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(rows).right(b, k, column + n); });
+  // By one warp, two tokens of each lane.
+  __device__ void sum_gradients() {
+    const auto& f = s.factors;
+    float whole = 0;
+    for (const float part : s.whole) whole += part;
+    whole *= f[kWhole][0];
+    const int t = 2 * lane();
+    float kept[2], own[2];
+    for (int i = 0; i < 2; ++i) {
+      kept[i] = f[kKeyEnd][t + i] * dot(kOfKept, t + i);
+      own[i] = s.own[t + i];
     }
-  }
-};
-
-// [16, kPartChunk] of a warp: rows and columns are tokens.
-struct PairSums {
-  float values[kPartChunk / 8][4] = {};
-
-  // += `rows` `others`ᵀ, both [64, 128].
-  __device__ void add_product(const Brain (&rows)[kChunk][kWidePitch], const Brain (&others)[kChunk][kWidePitch],
-                              int row, int column) {
-    if (column > row + 15) return;  // right of the diagonal
-#pragma unroll
-    for (int k = 0; k < kMostDim; k += 16) {
-      uint32_t left[4];
-      view(rows).left(left, row, k);
-      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(others).right_turned(b, k, column + n); });
+    float before = kept[0] + kept[1], behind = own[0] + own[1];  // of this lane's and all lanes' before, behind it
+    for (int step = 1; step < 32; step *= 2) {
+      const float left = __shfl_up_sync(0xffffffffu, before, step),
+                  right = __shfl_down_sync(0xffffffffu, behind, step);
+      if (lane() >= step) before += left;
+      if (lane() + step < 32) behind += right;
     }
+    before = __shfl_up_sync(0xffffffffu, before, 1);
+    behind = __shfl_down_sync(0xffffffffu, behind, 1);
+    if (lane() == 0) before = 0;
+    if (lane() == 31) behind = 0;
+    const float sums[2] = {before + (own[0] + own[1] + behind), before + kept[0] + (own[1] + behind)};
+    for (int i = 0; i < 2; ++i)
+      if (t + i < chunk.tokens) o.dg[token(t + i) * a.heads + head] = whole + sums[i];
   }
+  __device__ int64_t token(int t) const { return int64_t{chunk.first} + t; }
+  __device__ float dot(GradientDot which, int t) const { return over_parts(s.dots[which], t); }
 };
 
 class Gradients {
  public:
-  __device__ Gradients(const DeltaInput& a, const DeltaGradients& o, Shared& s)
+  __device__ Gradients(const DeltaInput& a, const DeltaGradients& o, GradientShared& s)
       : a_(a), o_(o), s_(s), warp_(static_cast<int>(threadIdx.x) / 32), row_(warp_ % 4 * 16), part_(warp_ / 4) {}
 
   __device__ void run() {
@@ -118,7 +82,7 @@ class Gradients {
       __syncthreads();
       if (i + 1 < a_.group()) load_tokens(head_ + 1);
       from_coefficients();
-      write_gates();
+      GateGradients{a_, o_, s_, chunk_, head_}.write();
       __syncthreads();
     }
     write(dq_, s_.q, s_.q_norms, o_.dq);
@@ -171,7 +135,7 @@ class Gradients {
   template <class Factor>
   __device__ void add_scaled(KeySums& sums, const Brain (&rows)[kChunk][kWidePitch],
                              const Brain (&state)[kMostDim][kWidePitch], const Brain (&along)[kChunk][kWidePitch],
-                             Dot dot, Factor&& factor) {
+                             GradientDot dot, Factor&& factor) {
     KeySums own;
     own.add_product(rows, state, row_, part_ * kPartDim);
     float dots[2] = {};
@@ -279,59 +243,6 @@ class Gradients {
     dk_.add_triangle<true>(s_.of.kk, s_.k, row_, part_ * kPartDim);
   }
 
-  __device__ float dot(Dot which, int t) const { return over_parts(s_.dots[which], t); }
-  __device__ static float over_parts(const float (&parts)[kParts][kChunk], int t) {
-    float sum = 0;
-    for (const auto& part : parts) sum += part[t];
-    return sum;
-  }
-
-  // A decay from s to t is the product of those of the tokens behind s up to t; that to the end, of all behind s;
-  // that from the beginning, of all up to t.
-  __device__ void write_gates() {
-    const int t = threadIdx.x;
-    const auto& f = s_.factors;
-    if (t < kChunk) {
-      float column = 0;
-      for (int i = 0; i < 4; ++i) column += s_.columns[i][t];
-      const float of_known = f[kKeyStart][t] * dot(kOfKnown, t);
-      s_.own[t] = f[kQueryStart][t] * dot(kOfQueries, t) - f[kBeta][t] * of_known + over_parts(s_.rows, t) -
-                  column;
-      if (t < chunk_.tokens)
-        o_.dbeta[token(t) * a_.heads + head_] =
-            s_.dots[kOfValues][0][t] - of_known + over_parts(s_.betas, t);
-    }
-    __syncthreads();
-    if (warp_ == 0) sum_gradients();
-  }
-  // By one warp, two tokens of each lane.
-  __device__ void sum_gradients() {
-    const auto& f = s_.factors;
-    float whole = 0;
-    for (const float part : s_.whole) whole += part;
-    whole *= f[kWhole][0];
-    const int t = 2 * lane();
-    float kept[2], own[2];
-    for (int i = 0; i < 2; ++i) {
-      kept[i] = f[kKeyEnd][t + i] * dot(kOfKept, t + i);
-      own[i] = s_.own[t + i];
-    }
-    float before = kept[0] + kept[1], behind = own[0] + own[1];  // of this lane's and all lanes' before, behind it
-    for (int step = 1; step < 32; step *= 2) {
-      const float left = __shfl_up_sync(0xffffffffu, before, step),
-                  right = __shfl_down_sync(0xffffffffu, behind, step);
-      if (lane() >= step) before += left;
-      if (lane() + step < 32) behind += right;
-    }
-    before = __shfl_up_sync(0xffffffffu, before, 1);
-    behind = __shfl_down_sync(0xffffffffu, behind, 1);
-    if (lane() == 0) before = 0;
-    if (lane() == 31) behind = 0;
-    const float sums[2] = {before + (own[0] + own[1] + behind), before + kept[0] + (own[1] + behind)};
-    for (int i = 0; i < 2; ++i)
-      if (t + i < chunk_.tokens) o_.dg[token(t + i) * a_.heads + head_] = whole + sums[i];
-  }
-
   // With r = 1 / |x| and d the gradient of x where r were constant: d - r² (d·x) x.
   __device__ void write(KeySums& sums, const Brain (&x)[kChunk][kWidePitch], const float (&norms)[kChunk], Brain* to) {
     float dots[2] = {};
@@ -365,7 +276,7 @@ class Gradients {
 
   const DeltaInput& a_;
   const DeltaGradients& o_;
-  Shared& s_;
+  GradientShared& s_;
   int warp_, row_, part_, head_ = 0;
   DeltaChunk chunk_;
   Pack<Brain, 8> v_[2];
@@ -376,16 +287,16 @@ class Gradients {
 __global__ void __launch_bounds__(kGradientThreads, 1)
     chunk_gradients(const __grid_constant__ DeltaInput a, const __grid_constant__ DeltaGradients o) {
   extern __shared__ __align__(16) char memory[];
-  Gradients(a, o, *reinterpret_cast<Shared*>(memory)).run();
+  Gradients(a, o, *reinterpret_cast<GradientShared*>(memory)).run();
 }
 
-static_assert(sizeof(Shared) <= delta_scratch(32));
+static_assert(sizeof(GradientShared) <= delta_scratch(32));
 
 }  // namespace
 
 void delta_chunk_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream) {
-  allow_scratch(chunk_gradients, sizeof(Shared));
-  chunk_gradients<<<dim3(input.chunk_count, input.key_heads), kGradientThreads, sizeof(Shared), stream>>>(input,
+  allow_scratch(chunk_gradients, sizeof(GradientShared));
+  chunk_gradients<<<dim3(input.chunk_count, input.key_heads), kGradientThreads, sizeof(GradientShared), stream>>>(input,
                                                                                                          gradients);
   device::check_launch("chunk_gated_delta_rule backward");
 }

@@ -64,117 +64,132 @@ __global__ void __launch_bounds__(kWarps * 32) absorb(LatentArguments<T> a) {
   }
 }
 
-// The softmax of some positions for one head: the sum of the weights relative to the largest score.
-struct Running {
-  float largest, sum;
+// Some heads' queries and what a warp finds for them in a split: of a row, a lane has N neighbours in each of P packs.
+template <class T, int N, int P>
+class WarpHeads {
+ public:
+  using Rows = Pack<T, N>[kAtOnce][P];
+
+  __device__ WarpHeads(const float* queries, int count, int width) {
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      largest_[h] = kNoScore;
+      each([&](int i, int column) { q_[h][i] = h < count && column < width ? queries[h * width + column] : 0.f; });
+    }
+  }
+
+  // Of the rows as many as `there` says.
+  __device__ void attend(const Rows& rows, const bool (&there)[kAtOnce]) {
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      float scores[kAtOnce], largest = largest_[h];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        float dot = 0;
+        each([&](int i, int) { dot += q_[h][i] * widen(rows[u][i / N].values[i % N]); });
+        dot = warp_sum(dot);
+        scores[u] = there[u] ? dot : kNoScore;
+        largest = fmaxf(largest, scores[u]);
+      }
+      const float shrink = power_below(largest_[h], largest);
+      largest_[h] = largest;
+      sum_[h] *= shrink;
+#pragma unroll
+      for (int i = 0; i < P * N; ++i) y_[h][i] *= shrink;
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const float weight = there[u] ? power_below(scores[u], largest) : 0.f;
+        sum_[h] += weight;
+        each([&](int i, int) { y_[h][i] += weight * widen(rows[u][i / N].values[i % N]); });
+      }
+    }
+  }
+
+  // to: [heads, rank + 2], each with its largest score and the sum of its weights first.
+  __device__ void store(float* to, int rank) const {
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h, to += rank + 2) {
+      if (threadIdx.x % 32 == 0) {
+        to[0] = largest_[h];
+        to[1] = sum_[h];
+      }
+      each([&](int i, int column) {
+        if (column < rank) to[2 + column] = y_[h][i];
+      });
+    }
+  }
+
+ private:
+  // f(number among the lane's, column of the row)
+  template <class F>
+  __device__ static void each(F&& f) {
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+#pragma unroll
+      for (int i = 0; i < N; ++i) f(p * N + i, (p * 32 + static_cast<int>(threadIdx.x) % 32) * N + i);
+  }
+
+  float q_[kHeads][P * N], y_[kHeads][P * N] = {};
+  float largest_[kHeads], sum_[kHeads] = {};
 };
 
-// A block: one sequence, kHeads heads, one split. A warp reads kAtOnce rows at once, a lane N neighbours of each in P
-// packs.
+// What the warps of a block found, added up in their order; as WarpHeads::store() lays it out, one after the other.
+template <class T>
+__device__ void merge_warps(const LatentArguments<T>& a, const float* warps, int sequence, int first_head, int split) {
+  const int size = a.rank + 2, count = min(kHeads, a.heads - first_head);
+  for (int h = 0; h < count; ++h) {
+    float largest = kNoScore;
+    for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, warps[(w * kHeads + h) * size]);
+    float* to = a.split_of(sequence, first_head + h, split);
+    for (int i = threadIdx.x; i < size; i += blockDim.x) {
+      float sum = 0;
+      for (int w = 0; w < kWarps; ++w) {
+        const float* row = warps + (w * kHeads + h) * size;
+        sum += power_below(row[0], largest) * row[i];
+      }
+      to[i] = i == 0 ? largest : sum;
+    }
+  }
+}
+
+// A block: one sequence, kHeads heads, one split. A warp reads kAtOnce rows at once.
 template <class T, int N, int P>
 __global__ void __launch_bounds__(kWarps * 32) attend(LatentArguments<T> a) {
   const int sequence = blockIdx.z, split = blockIdx.x, first_head = blockIdx.y * kHeads;
-  const int count = min(kHeads, a.heads - first_head), length = a.lengths[sequence], width = a.width();
+  const int length = a.lengths[sequence], width = a.width();
   if (length < 0 || length >= a.capacity) return;
   const LatentSplits splits = latent_splits(length + 1);
   if (split >= splits.used) return;
   const int begin = split * splits.size, end = min(begin + splits.size, length + 1);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const T* const latent = a.latent + int64_t{sequence} * width;
-
-  float q[kHeads][P * N], y[kHeads][P * N] = {};
-  Running state[kHeads];
-#pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
-    state[h] = {kNoScore, 0};
-    const float* row = a.absorbed + (int64_t{sequence} * a.heads + first_head + h) * width;
-#pragma unroll
-    for (int p = 0; p < P; ++p)
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const int column = (p * 32 + lane) * N + i;
-        q[h][p * N + i] = h < count && column < width ? row[column] : 0.f;
-      }
-  }
+  WarpHeads<T, N, P> heads(a.absorbed + (int64_t{sequence} * a.heads + first_head) * width,
+                           min(kHeads, a.heads - first_head), width);
   for (int base = begin; base < end; base += kWarps * kAtOnce) {
     Pack<T, N> rows[kAtOnce][P];
+    bool there[kAtOnce];
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const int position = base + u * kWarps + warp;
+      there[u] = position < end;
       // The new token comes from its own place.
       const T* from = position >= length ? latent : a.row_at(sequence, position);
 #pragma unroll
       for (int p = 0; p < P; ++p) {
         const int column = (p * 32 + lane) * N;
         rows[u][p] = {};
-        if (position >= end || column >= width) continue;
+        if (!there[u] || column >= width) continue;
         rows[u][p] = load_pack<T, N>(from + column);
         if (position == length && blockIdx.y == 0)
           store_pack(a.row_at(sequence, position) + column, rows[u][p]);
       }
     }
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      float scores[kAtOnce], largest = state[h].largest;
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        float dot = 0;
-#pragma unroll
-        for (int p = 0; p < P; ++p)
-#pragma unroll
-          for (int i = 0; i < N; ++i) dot += q[h][p * N + i] * widen(rows[u][p].values[i]);
-        dot = warp_sum(dot);
-        scores[u] = base + u * kWarps + warp < end ? dot : kNoScore;
-        largest = fmaxf(largest, scores[u]);
-      }
-      const float shrink = power_below(state[h].largest, largest);
-      state[h] = {largest, state[h].sum * shrink};
-#pragma unroll
-      for (int i = 0; i < P * N; ++i) y[h][i] *= shrink;
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        const float weight = base + u * kWarps + warp < end ? power_below(scores[u], largest) : 0.f;
-        state[h].sum += weight;
-#pragma unroll
-        for (int p = 0; p < P; ++p)
-#pragma unroll
-          for (int i = 0; i < N; ++i) y[h][p * N + i] += weight * widen(rows[u][p].values[i]);
-      }
-    }
+    heads.attend(rows, there);
   }
-
-  // The warps become one, in their order.
   extern __shared__ float shared[];  // [warps, heads, rank + 2]
-  const int size = a.rank + 2;
-#pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
-    float* row = shared + (warp * kHeads + h) * size;
-    if (lane == 0) {
-      row[0] = state[h].largest;
-      row[1] = state[h].sum;
-    }
-#pragma unroll
-    for (int p = 0; p < P; ++p)
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const int column = (p * 32 + lane) * N + i;
-        if (column < a.rank) row[2 + column] = y[h][p * N + i];
-      }
-  }
+  heads.store(shared + warp * kHeads * (a.rank + 2), a.rank);
   __syncthreads();
-  for (int h = 0; h < count; ++h) {
-    float largest = kNoScore;
-    for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, shared[(w * kHeads + h) * size]);
-    float* to = a.split_of(sequence, first_head + h, split);
-    for (int i = threadIdx.x; i < size; i += blockDim.x) {
-      float sum = 0;
-      for (int w = 0; w < kWarps; ++w) {
-        const float* row = shared + (w * kHeads + h) * size;
-        sum += power_below(row[0], largest) * row[i];
-      }
-      to[i] = i == 0 ? largest : sum;
-    }
-  }
+  merge_warps(a, shared, sequence, first_head, split);
 }
 
 // A block: one sequence and head, some rows of its values.

@@ -30,133 +30,170 @@ __device__ inline void cut_in_two(float value, Brain* high, Brain* low) {
 }
 
 // One block: one sequence, up to 16 heads, one split.
-__global__ void __launch_bounds__(kWarps * 32) attend_tiles(LatentArguments<Brain> a) {
-  extern __shared__ __align__(16) char memory[];
-  Shared& s = *reinterpret_cast<Shared*>(memory);
-  const int sequence = blockIdx.z, split = blockIdx.x, first_head = blockIdx.y * kHeads;
-  const int count = min(kHeads, a.heads - first_head), length = a.lengths[sequence];
-  if (length < 0 || length >= a.capacity) return;
-  const LatentSplits splits = latent_splits(length + 1);
-  if (split >= splits.used) return;
-  const int begin = split * splits.size, end = min(begin + splits.size, length + 1);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const Brain* const latent = a.latent + int64_t{sequence} * kWidth;
+class Block {
+ public:
+  __device__ Block(const LatentArguments<Brain>& a, Shared& shared, int length, LatentSplits splits)
+      : a_(a),
+        s_(shared),
+        count_(min(kHeads, a.heads - first_head())),
+        length_(length),
+        begin_(blockIdx.x * splits.size),
+        end_(min(begin_ + splits.size, length + 1)) {}
+
+  __device__ void run() {
+    fetch(0, begin_);
+    fetch(1, begin_ + kKeys);
+    cut_queries();
+    if (end_ > length_ && blockIdx.y == 0) keep_new_token();  // once, by the split that it belongs to
+    for (int first = begin_, stage = 0; first < end_; first += kKeys, stage = (stage + 1) % kStages) {
+      asm volatile("cp.async.wait_group 1;" ::: "memory");
+      __syncthreads();
+      fetch((stage + 2) % kStages, first + 2 * kKeys);
+      score(stage);
+      __syncthreads();
+      weigh(first);
+      __syncthreads();
+      add_rows(stage);
+    }
+    store();
+  }
+
+ private:
+  __device__ static int first_head() { return blockIdx.y * kHeads; }
+  __device__ static int warp() { return threadIdx.x / 32; }
+  // Softmax: the head and, of 16, the number of a thread.
+  __device__ static int head() { return threadIdx.x / 16; }
+  __device__ static int own() { return threadIdx.x % 16; }
+  __device__ const Brain* new_token() const { return a_.latent + int64_t{blockIdx.z} * kWidth; }
 
   // Rows past the end are zeros; the new token comes from its own place.
-  const auto fetch = [&](int stage, int first) {
-    for (int chunk = threadIdx.x; first < end && chunk < kKeys * kChunks; chunk += kWarps * 32) {
+  __device__ void fetch(int stage, int first) {
+    for (int chunk = threadIdx.x; first < end_ && chunk < kKeys * kChunks; chunk += kWarps * 32) {
       const int row = chunk / kChunks, column = chunk % kChunks * 8, position = first + row;
-      const Brain* from = position >= length ? latent : a.row_at(sequence, position);
-      load_chunk(shared_address(&s.keys[stage][row][column]), from + column, position < end ? 16 : 0);
+      const Brain* from = position >= length_ ? new_token() : a_.row_at(blockIdx.z, position);
+      load_chunk(shared_address(&s_.keys[stage][row][column]), from + column, position < end_ ? 16 : 0);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
-  };
-  fetch(0, begin);
-  fetch(1, begin + kKeys);
-  for (int i = threadIdx.x; i < kHeads * kWidth; i += kWarps * 32) {
-    const int head = i / kWidth, column = i % kWidth;
-    const float value =
-        head < count ? a.absorbed[(int64_t{sequence} * a.heads + first_head + head) * kWidth + column] : 0.f;
-    cut_in_two(value, &s.queries[0][head][column], &s.queries[1][head][column]);
   }
-  if (end > length && blockIdx.y == 0)  // once, by the split that the new token belongs to
+  __device__ void cut_queries() {
+    const float* const queries = a_.absorbed + (int64_t{blockIdx.z} * a_.heads + first_head()) * kWidth;
+    for (int i = threadIdx.x; i < kHeads * kWidth; i += kWarps * 32) {
+      const int head = i / kWidth, column = i % kWidth;
+      cut_in_two(head < count_ ? queries[i] : 0.f, &s_.queries[0][head][column], &s_.queries[1][head][column]);
+    }
+  }
+  __device__ void keep_new_token() const {
     for (int i = threadIdx.x; i < kChunks; i += kWarps * 32)
-      store_pack(a.row_at(sequence, length) + i * 8, load_pack<Brain, 8>(latent + i * 8));
+      store_pack(a_.row_at(blockIdx.z, length_) + i * 8, load_pack<Brain, 8>(new_token() + i * 8));
+  }
 
-  float sums[kColumns][4] = {};
-  float largest = kNoScore, sum = 0;  // of head threadIdx.x / 16; sum: this thread's part
-  const int head = threadIdx.x / 16, own = threadIdx.x % 16;
-  for (int first = begin, stage = 0; first < end; first += kKeys, stage = (stage + 1) % kStages) {
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-    __syncthreads();
-    fetch((stage + 2) % kStages, first + 2 * kKeys);
-
+  // Each warp: eight keys, half of a row.
+  __device__ void score(int stage) {
     float scores[4][4] = {};  // apart, so that products do not wait for one another
-    const int keys = warp % 4 * 8, half = warp / 4, from = half * kSteps * 16;
+    const int keys = warp() % 4 * 8, half = warp() / 4, from = half * kSteps * 16;
 #pragma unroll 3
     for (int step = 0; step < kSteps; step += 2) {
       const int column = from + step * 16;
       uint32_t b[4];
-      load_matrices(b, &s.keys[stage][keys + lane % 8][column + lane / 8 * 8]);
+      load_matrices(b, &s_.keys[stage][keys + lane() % 8][column + lane() / 8 * 8]);
 #pragma unroll
       for (int part = 0; part < 2; ++part)
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
           uint32_t q[4];
-          load_matrices(q, &s.queries[part][lane % 16][column + k * 16 + lane / 16 * 8]);
+          load_matrices(q, &s_.queries[part][lane() % 16][column + k * 16 + lane() / 16 * 8]);
           multiply(scores[2 * part + k], q, b[2 * k], b[2 * k + 1]);
         }
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      s.scores[half][lane / 4 + i / 2 * 8][keys + lane % 4 * 2 + i % 2] =
+      s_.scores[half][lane() / 4 + i / 2 * 8][keys + lane() % 4 * 2 + i % 2] =
           scores[0][i] + scores[1][i] + (scores[2][i] + scores[3][i]);
-    __syncthreads();
+  }
 
-    float here[2], most = largest;
+  // Scores become weights relative to the largest so far: 16 threads of a head, two keys each.
+  __device__ void weigh(int first) {
+    float here[2], most = largest_;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int key = own + 16 * i;
-      here[i] = first + key < end ? s.scores[0][head][key] + s.scores[1][head][key] : kNoScore;
+      const int key = own() + 16 * i;
+      here[i] = first + key < end_ ? s_.scores[0][head()][key] + s_.scores[1][head()][key] : kNoScore;
       most = fmaxf(most, here[i]);
     }
 #pragma unroll
     for (int other = 8; other > 0; other /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, other));
-    const float shrink = power_below(largest, most);
-    largest = most;
-    sum *= shrink;
+    const float shrink = power_below(largest_, most);
+    largest_ = most;
+    sum_ *= shrink;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float weight = first + own + 16 * i < end ? power_below(here[i], most) : 0.f;
-      sum += weight;
-      cut_in_two(weight, &s.weights[0][head][own + 16 * i], &s.weights[1][head][own + 16 * i]);
+      const float weight = first + own() + 16 * i < end_ ? power_below(here[i], most) : 0.f;
+      sum_ += weight;
+      cut_in_two(weight, &s_.weights[0][head()][own() + 16 * i], &s_.weights[1][head()][own() + 16 * i]);
     }
-    if (own == 0) s.shrink[head] = shrink;
-    __syncthreads();
+    if (own() == 0) s_.shrink[head()] = shrink;
+  }
 
-    const float upper = s.shrink[lane / 4], lower = s.shrink[lane / 4 + 8];
+  // Each warp: its columns of all heads.
+  __device__ void add_rows(int stage) {
+    const float upper = s_.shrink[lane() / 4], lower = s_.shrink[lane() / 4 + 8];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      sums[c][0] *= upper;
-      sums[c][1] *= upper;
-      sums[c][2] *= lower;
-      sums[c][3] *= lower;
+      y_[c][0] *= upper;
+      y_[c][1] *= upper;
+      y_[c][2] *= lower;
+      y_[c][3] *= lower;
     }
 #pragma unroll
     for (int step = 0; step < kKeys; step += 16) {
       uint32_t weights[2][4];
 #pragma unroll
       for (int part = 0; part < 2; ++part)
-        load_matrices(weights[part], &s.weights[part][lane % 16][step + lane / 16 * 8]);
+        load_matrices(weights[part], &s_.weights[part][lane() % 16][step + lane() / 16 * 8]);
 #pragma unroll
       for (int c = 0; c < kColumns; c += 2) {
         uint32_t b[4];
-        load_transposed(b, &s.keys[stage][step + lane % 16][(warp * kColumns + c) * 8 + lane / 16 * 8]);
+        load_transposed(b, &s_.keys[stage][step + lane() % 16][(warp() * kColumns + c) * 8 + lane() / 16 * 8]);
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
-          multiply(sums[c], weights[part], b[0], b[1]);
-          multiply(sums[c + 1], weights[part], b[2], b[3]);
+          multiply(y_[c], weights[part], b[0], b[1]);
+          multiply(y_[c + 1], weights[part], b[2], b[3]);
         }
       }
     }
   }
 
+  __device__ void store() {
 #pragma unroll
-  for (int other = 8; other > 0; other /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, other);
-  if (own == 0 && head < count) {
-    float* const to = a.split_of(sequence, first_head + head, split);
-    to[0] = largest;
-    to[1] = sum;
+    for (int other = 8; other > 0; other /= 2) sum_ += __shfl_xor_sync(0xffffffffu, sum_, other);
+    if (own() == 0 && head() < count_) {
+      float* const to = a_.split_of(blockIdx.z, first_head() + head(), blockIdx.x);
+      to[0] = largest_;
+      to[1] = sum_;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = lane() / 4 + 8 * i;
+      if (row >= count_) continue;
+      float* const to = a_.split_of(blockIdx.z, first_head() + row, blockIdx.x) + 2 + warp() * kColumns * 8 + lane() % 4 * 2;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) *reinterpret_cast<float2*>(to + c * 8) = {y_[c][2 * i], y_[c][2 * i + 1]};
+    }
   }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int row = lane / 4 + 8 * i;
-    if (row >= count) continue;
-    float* const to = a.split_of(sequence, first_head + row, split) + 2 + warp * kColumns * 8 + lane % 4 * 2;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c)
-      *reinterpret_cast<float2*>(to + c * 8) = {sums[c][2 * i], sums[c][2 * i + 1]};
-  }
+
+  const LatentArguments<Brain>& a_;
+  Shared& s_;
+  const int count_, length_, begin_, end_;
+  float y_[kColumns][4] = {};
+  float largest_ = kNoScore, sum_ = 0;  // of head(); sum_: this thread's part
+};
+
+__global__ void __launch_bounds__(kWarps * 32) attend_tiles(const __grid_constant__ LatentArguments<Brain> a) {
+  extern __shared__ __align__(16) char memory[];
+  const int length = a.lengths[blockIdx.z];
+  if (length < 0 || length >= a.capacity) return;
+  const LatentSplits splits = latent_splits(length + 1);
+  if (static_cast<int>(blockIdx.x) < splits.used) Block(a, *reinterpret_cast<Shared*>(memory), length, splits).run();
 }
 
 }  // namespace

@@ -172,10 +172,137 @@ __global__ void __launch_bounds__(kMergeWarps * 32) merge(const __grid_constant_
   }
 }
 
+// Up to eight query heads of one piece of work, and what they have found of it, in the registers of a warp.
+template <int kDim>
+class Heads {
+ public:
+  __device__ Heads(const PagedArguments& a, const PagedItem& item, int first, int count)
+      : a_(a), item_(item), first_(first), count_(count) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int column = k * 16 + half * 8 + lane() % 4 * 2;
+        const Brain* const from = a.q + item.row * a.q_stride + int64_t{first + lane() / 4} * a.dim + column;
+        q_[k][half] = lane() / 4 < count && column < a.dim ? *reinterpret_cast<const uint32_t*>(from) : 0;
+      }
+  }
+
+  __device__ void attend(const Tile<kDim>& tile, int position) {
+    float weights[4];
+    score(weights, tile, position);
+    rescale(weights);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      weights[i] = ordered_weight(weights[i], largest_[i % 2]);
+      sums_[i % 2] = __fadd_rn(sums_[i % 2], weights[i]);
+    }
+    const uint32_t upper = turn(pair_of(weights[0], weights[1])), lower = turn(pair_of(weights[2], weights[3]));
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      uint32_t values[4];
+      view(tile.values).left_turned(values, k * 16, 0);
+      multiply(y_[k], values, upper, lower);
+    }
+  }
+
+  // The result where the sequence is one piece, else this piece's part of it.
+  __device__ void store(const Units& units) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int other = 4; other < 32; other *= 2)
+        sums_[h] = __fadd_rn(sums_[h], __shfl_xor_sync(0xffffffffu, sums_[h], other));
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int head = first_ + sum_column(h);
+      if (sum_column(h) >= count_) continue;
+      const float share = item_.splits == 1 ? ordered_share(sums_[h], a_.sink(head, largest_[h])) : 1;
+      const int64_t split = int64_t{item_.number} * a_.heads + head;
+      if (item_.splits > 1 && lane() < 4) {
+        units.stats[split * 2] = largest_[h];
+        units.stats[split * 2 + 1] = sums_[h];
+      }
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int column = k * 16 + sum_row(half * 2);
+          if (column >= a_.dim) continue;
+          const float value = __fmul_rn(y_[k][h + half * 2], share);
+          if (item_.splits == 1)
+            a_.y[(int64_t{item_.row} * a_.heads + head) * a_.dim + column] = narrow<Brain>(value);
+          else
+            units.partial[split * a_.dim + column] = value;
+        }
+    }
+  }
+
+ private:
+  static constexpr int kSteps = kDim / 16;
+
+  // -infinity where a token is not seen.
+  __device__ void score(float (&to)[4], const Tile<kDim>& tile, int position) const {
+    float scores[2][4] = {};  // of even and odd steps: products do not wait for one another
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      uint32_t keys[4];
+      view(tile.keys).left(keys, 0, k * 16);
+      multiply(scores[k % 2], keys, q_[k][0], q_[k][1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = ordered_score(scores[0][i], scores[1][i], a_.scale);
+    if (position + kTokens > item_.end || item_.leaves_out(position, a_.window))
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (item_.leaves_out(position + sum_row(i), a_.window)) to[i] = -INFINITY;
+  }
+
+  // Sums are relative to the largest score so far.
+  __device__ void rescale(const float (&scores)[4]) {
+    float most[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) most[h] = fmaxf(largest_[h], fmaxf(scores[h], scores[h + 2]));
+#pragma unroll
+    for (int other = 4; other < 32; other *= 2)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], other));
+    if (!__any_sync(0xffffffffu, most[0] > largest_[0] || most[1] > largest_[1])) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float shrink = ordered_weight(largest_[h], most[h]);
+      largest_[h] = most[h];
+      sums_[h] = __fmul_rn(sums_[h], shrink);
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        y_[k][h] = __fmul_rn(y_[k][h], shrink);
+        y_[k][h + 2] = __fmul_rn(y_[k][h + 2], shrink);
+      }
+    }
+  }
+
+  const PagedArguments& a_;
+  const PagedItem item_;
+  const int first_, count_;
+  uint32_t q_[kSteps][2];    // of head lane / 4
+  float y_[kSteps][4] = {};  // elements by heads
+  float largest_[2] = {kNoPagedScore, kNoPagedScore}, sums_[2] = {};  // of heads sum_column() and the next
+};
+
+// Once for each key head: the new token, which is row `row` of the tile.
+template <int kDim>
+__device__ inline void keep_new_token(const PagedArguments& a, const PagedItem& item, int kv_head,
+                                      const Tile<kDim>& tile, int row) {
+  const int64_t to = a.row_of(a.place_in(a.page_of(item.sequence, item.held), item.held), kv_head);
+  for (int column = lane() * 8; column < a.dim; column += 256) {
+    store_pack(a.keys + to + column, load_pack<Brain, 8>(&tile.keys[row][column]));
+    store_pack(a.values + to + column, load_pack<Brain, 8>(&tile.values[row][column]));
+  }
+}
+
 template <int kDim>
 __global__ void __launch_bounds__(kMostWarps * 32) attend(const __grid_constant__ PagedArguments a,
                                                           const __grid_constant__ Units units) {
-  constexpr int kSteps = kDim / 16;
   extern __shared__ __align__(16) char memory[];
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
   Tile<kDim>* const tiles = reinterpret_cast<Tile<kDim>*>(memory) + warp * kStages;
@@ -192,105 +319,18 @@ __global__ void __launch_bounds__(kMostWarps * 32) attend(const __grid_constant_
     const int piece = unit % pieces, kv_head = piece / units.parts, part = piece % units.parts;
     const PagedItem item = next;
     if (unit + step < end) next = read_item(units, (unit + step) / pieces);
-    const int first_head = kv_head * a.group() + part * kHeads, count = min(kHeads, a.group() - part * kHeads);
-    uint32_t q[kSteps][2];  // of head lane / 4
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int column = k * 16 + half * 8 + lane() % 4 * 2;
-        const Brain* const from = a.q + item.row * a.q_stride + int64_t{first_head + lane() / 4} * a.dim + column;
-        q[k][half] = lane() / 4 < count && column < a.dim ? *reinterpret_cast<const uint32_t*>(from) : 0;
-      }
-    float y[kSteps][4] = {};  // elements by heads
-    float largest[2] = {kNoPagedScore, kNoPagedScore}, sums[2] = {};  // of heads sum_column() and the next
+    Heads<kDim> heads(a, item, kv_head * a.group() + part * kHeads, min(kHeads, a.group() - part * kHeads));
     for (int position = item.begin; position < item.end; position += kTokens) {
       wait_chunks<kStages - 2>();
       __syncwarp();
       asker.ask(tiles[(stage + kStages - 1) % kStages]);
       const Tile<kDim>& tile = tiles[stage];
       stage = (stage + 1) % kStages;
-      if (part == 0 && item.end == item.held + 1 && position + kTokens >= item.end) {  // once: the new token
-        const int row = item.held - position;
-        const int64_t to = a.row_of(a.place_in(a.page_of(item.sequence, item.held), item.held), kv_head);
-        for (int column = lane() * 8; column < a.dim; column += 256) {
-          store_pack(a.keys + to + column, load_pack<Brain, 8>(&tile.keys[row][column]));
-          store_pack(a.values + to + column, load_pack<Brain, 8>(&tile.values[row][column]));
-        }
-      }
-      float scores[2][4] = {};  // of even and odd steps: products do not wait for one another
-#pragma unroll
-      for (int k = 0; k < kSteps; ++k) {
-        uint32_t keys[4];
-        view(tile.keys).left(keys, 0, k * 16);
-        multiply(scores[k % 2], keys, q[k][0], q[k][1]);
-      }
-      float weights[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) weights[i] = ordered_score(scores[0][i], scores[1][i], a.scale);
-      if (position + kTokens > item.end || item.leaves_out(position, a.window))
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (item.leaves_out(position + sum_row(i), a.window)) weights[i] = -INFINITY;
-      float most[2];
-#pragma unroll
-      for (int h = 0; h < 2; ++h) most[h] = fmaxf(largest[h], fmaxf(weights[h], weights[h + 2]));
-#pragma unroll
-      for (int other = 4; other < 32; other *= 2)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], other));
-      if (__any_sync(0xffffffffu, most[0] > largest[0] || most[1] > largest[1]))
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const float shrink = ordered_weight(largest[h], most[h]);
-          largest[h] = most[h];
-          sums[h] = __fmul_rn(sums[h], shrink);
-#pragma unroll
-          for (int k = 0; k < kSteps; ++k) {
-            y[k][h] = __fmul_rn(y[k][h], shrink);
-            y[k][h + 2] = __fmul_rn(y[k][h + 2], shrink);
-          }
-        }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        weights[i] = ordered_weight(weights[i], largest[i % 2]);
-        sums[i % 2] = __fadd_rn(sums[i % 2], weights[i]);
-      }
-      const uint32_t upper = turn(pair_of(weights[0], weights[1])), lower = turn(pair_of(weights[2], weights[3]));
-#pragma unroll
-      for (int k = 0; k < kSteps; ++k) {
-        uint32_t values[4];
-        view(tile.values).left_turned(values, k * 16, 0);
-        multiply(y[k], values, upper, lower);
-      }
+      if (part == 0 && item.end == item.held + 1 && position + kTokens >= item.end)
+        keep_new_token(a, item, kv_head, tile, item.held - position);
+      heads.attend(tile, position);
     }
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-#pragma unroll
-      for (int other = 4; other < 32; other *= 2) sums[h] = __fadd_rn(sums[h], __shfl_xor_sync(0xffffffffu, sums[h], other));
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int head = first_head + sum_column(h);
-      if (sum_column(h) >= count) continue;
-      const float share = item.splits == 1 ? ordered_share(sums[h], a.sink(head, largest[h])) : 1;
-      const int64_t split = int64_t{item.number} * a.heads + head;
-      if (item.splits > 1 && lane() < 4) {
-        units.stats[split * 2] = largest[h];
-        units.stats[split * 2 + 1] = sums[h];
-      }
-#pragma unroll
-      for (int k = 0; k < kSteps; ++k)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int column = k * 16 + sum_row(half * 2);
-          if (column >= a.dim) continue;
-          const float value = __fmul_rn(y[k][h + half * 2], share);
-          if (item.splits == 1)
-            a.y[(int64_t{item.row} * a.heads + head) * a.dim + column] = narrow<Brain>(value);
-          else
-            units.partial[split * a.dim + column] = value;
-        }
-    }
+    heads.store(units);
   }
 }
 

@@ -5,6 +5,38 @@
 // The warpgroups of attention's backward kernel that compute.
 namespace temper::backends::hopper {
 
+// Rows of a warpgroup's 64 keys, on their way from registers to global memory through `own`, its half of the
+// values' memory.
+template <int kDim>
+struct KeyRows {
+  using L = Layout<kDim>;
+  uint32_t own;
+  int half, count;  // count: rows that are keys
+
+  __device__ void store(const float (&sums)[kDim / 2], float scale, __nv_bfloat16* to, int64_t stride) const {
+    const int thread = threadIdx.x % kWarpgroup, warp = uniform(thread / 32);
+    const uint32_t row = threadIdx.x % 16;
+#pragma unroll
+    for (int step = 0; step < kDim / 16; ++step) {
+      uint32_t packed[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        packed[i] = pack(sums[8 * step + 2 * i] * scale, sums[8 * step + 2 * i + 1] * scale);
+      const uint32_t chunk = (step % 4 * 2 + threadIdx.x % 32 / 16) ^ (row % 8);
+      store_tiles(own + step / 4 * L::kBlockBox + (warp * 16 + row) * 128 + chunk * 16, packed);
+    }
+    sync_threads(kOneConsumer + half, kWarpgroup);
+    constexpr int kChunks = kDim / 8;  // of a row
+    for (int i = thread; i < 64 * kChunks; i += kWarpgroup) {
+      const int r = i / kChunks, chunk = i % kChunks;
+      if (r >= count) break;
+      *reinterpret_cast<uint4*>(to + r * stride + chunk * 8) =
+          load_shared(chunk_of(own + chunk / 8 * L::kBlockBox, r, chunk % 8));
+    }
+    sync_threads(kOneConsumer + half, kWarpgroup);
+  }
+};
+
 // A warpgroup that computes: 64 of the block's keys.
 template <int kDim>
 struct Consumer {
@@ -196,32 +228,6 @@ struct Consumer {
     release(used_q);
   }
 
-  // Rows of this warpgroup, by way of its half of the values' memory.
-  __device__ void store(const float (&sums)[kDim / 2], float scale, __nv_bfloat16* to, int64_t stride,
-                        int block) {
-    const uint32_t own = base + L::kV + half * (L::kBlockBox / 2);
-    const uint32_t row = lane % 16;
-#pragma unroll
-    for (int step = 0; step < kDim / 16; ++step) {
-      uint32_t packed[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        packed[i] = pack(sums[8 * step + 2 * i] * scale, sums[8 * step + 2 * i + 1] * scale);
-      const uint32_t chunk = (step % 4 * 2 + lane / 16) ^ (row % 8);
-      store_tiles(own + step / 4 * L::kBlockBox + (warp * 16 + row) * 128 + chunk * 16, packed);
-    }
-    sync_threads(kOneConsumer + half, kWarpgroup);
-    constexpr int kChunks = kDim / 8;  // of a row
-    const int first = block * kBlock + half * 64;
-    for (int i = thread; i < 64 * kChunks; i += kWarpgroup) {
-      const int r = i / kChunks, chunk = i % kChunks;
-      if (first + r >= work.document.keys) break;
-      *reinterpret_cast<uint4*>(to + (work.document.key + first + r) * stride + chunk * 8) =
-          load_shared(chunk_of(own + chunk / 8 * L::kBlockBox, r, chunk % 8));
-    }
-    sync_threads(kOneConsumer + half, kWarpgroup);
-  }
-
   __device__ void run() {
     for (int part = 0; part < work.blocks(); ++part) {
       const bool second = part == 1;
@@ -253,9 +259,11 @@ struct Consumer {
         wait(base + L::kFullV, part);
       }
       sync_threads(kOneConsumer + half, kWarpgroup);  // none reads the values any more
-      const int64_t column = int64_t{work.item.kv_head} * kDim;
-      store(dv, 1, a.dv + column, a.dv_stride, block);
-      store(dk, a.scale, a.dk + column, a.dk_stride, block);
+      const int first = block * kBlock + half * 64;
+      const int64_t row = work.document.key + first, column = int64_t{work.item.kv_head} * kDim;
+      const KeyRows<kDim> rows{base + L::kV + half * (L::kBlockBox / 2), half, work.document.keys - first};
+      rows.store(dv, 1, a.dv + row * a.dv_stride + column, a.dv_stride);
+      rows.store(dk, a.scale, a.dk + row * a.dk_stride + column, a.dk_stride);
       fence_shared();
       arrive(base + L::kEmptyKeys);
     }

@@ -27,7 +27,7 @@ struct GradientShared {
   float q_norms[kChunk], k_norms[kChunk];
   float dots[kDots][kParts][kChunk];
   float rows[kParts][kChunk], betas[kParts][kChunk];  // of the gradients of decays, by row; of beta
-  float columns[4][kChunk];                 // the same by column, of 16 rows each
+  float columns[4][kChunk];                           // the same by column, of 16 rows each
   float whole[kGradientThreads / 32], own[kChunk];
 };
 
@@ -61,8 +61,8 @@ struct KeySums {
       for (int i = 0; i < 4; i += 2) f(sum_row(i), n * 8 + sum_column(), values[n][i], values[n][i + 1]);
   }
   // += `rows` [64, values] times a transposed state.
-  __device__ void add_product(const Brain (&rows)[kChunk][kWidePitch], const Brain (&state)[kMostDim][kWidePitch],
-                              int row, int column) {
+  __device__ void add_product(const Brain (&rows)[kChunk][kWidePitch],
+                              const Brain (&state)[kMostDim][kWidePitch], int row, int column) {
 #pragma unroll
     for (int k = 0; k < kMostDim; k += 16) {
       uint32_t left[4];
@@ -72,8 +72,8 @@ struct KeySums {
   }
   // += a lower triangle, or its transpose, times `rows` [64, keys].
   template <bool kTurned>
-  __device__ void add_triangle(const Brain (&triangle)[kChunk][kSquarePitch], const Brain (&rows)[kChunk][kWidePitch],
-                               int row, int column) {
+  __device__ void add_triangle(const Brain (&triangle)[kChunk][kSquarePitch],
+                               const Brain (&rows)[kChunk][kWidePitch], int row, int column) {
 #pragma unroll
     for (int k = 0; k < kChunk; k += 16) {
       if (kTurned ? k < row : k > row) continue;
@@ -92,14 +92,15 @@ struct PairSums {
   float values[kPartChunk / 8][4] = {};
 
   // += `rows` `others`ᵀ, both [64, 128].
-  __device__ void add_product(const Brain (&rows)[kChunk][kWidePitch], const Brain (&others)[kChunk][kWidePitch],
-                              int row, int column) {
+  __device__ void add_product(const Brain (&rows)[kChunk][kWidePitch],
+                              const Brain (&others)[kChunk][kWidePitch], int row, int column) {
     if (column > row + 15) return;  // right of the diagonal
 #pragma unroll
     for (int k = 0; k < kMostDim; k += 16) {
       uint32_t left[4];
       view(rows).left(left, row, k);
-      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(others).right_turned(b, k, column + n); });
+      multiply_row(values, left,
+                   [&](uint32_t(&b)[4], int n) { view(others).right_turned(b, k, column + n); });
     }
   }
 };

@@ -1,7 +1,8 @@
 #pragma once
 #include "backends/cuda/sample_cut.h"
 
-// Finds tokens by their rank or by the probability before them, digit by digit of the score, from histograms (sample.cu).
+// Finds tokens by their rank or by the probability before them, digit by digit of the score, from histograms
+// (sample.cu).
 namespace temper::backends {
 
 // A block's share of a sequence's tokens, and the barrier at which the blocks of a sequence meet.
@@ -11,7 +12,8 @@ struct SequenceShare {
   int begin, end;
   unsigned round = 0;
 
-  __device__ SequenceShare(unsigned* all_keys, unsigned* counter, int vocab) : keys(all_keys), arrivals(counter) {
+  __device__ SequenceShare(unsigned* all_keys, unsigned* counter, int vocab)
+      : keys(all_keys), arrivals(counter) {
     const int size = (vocab + gridDim.x - 1) / gridDim.x;
     begin = min(static_cast<int>(blockIdx.x) * size, vocab);
     end = min(begin + size, vocab);
@@ -54,10 +56,12 @@ struct Found {
 class Search {
  public:
   // `local`: of this block's shared memory.
-  __device__ Search(SequenceShare& share, Histogram& local, Histogram* histograms, const Temperature& temperature)
+  __device__ Search(SequenceShare& share, Histogram& local, Histogram* histograms,
+                    const Temperature& temperature)
       : share_(share), local_(local), histograms_(histograms), temperature_(temperature) {}
 
-  // The shortest prefix with target(sum over all) tokens, or with that probability. Every block finds the same.
+  // The shortest prefix with target(sum over all) tokens, or with that probability. Every block finds the
+  // same.
   template <class Target>
   __device__ Found find(bool by_count, Target&& target) {
     Found found;
@@ -99,7 +103,8 @@ class Search {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Total up_to = own;
     for (int step = 1; step < 32; step *= 2) {
-      const Total other{__shfl_up_sync(0xffffffffu, up_to.count, step), __shfl_up_sync(0xffffffffu, up_to.mass, step)};
+      const Total other{__shfl_up_sync(0xffffffffu, up_to.count, step),
+                        __shfl_up_sync(0xffffffffu, up_to.mass, step)};
       if (lane >= step) up_to = up_to + other;
     }
     if (lane == 31) sums[warp] = up_to;
@@ -111,9 +116,10 @@ class Search {
     return up_to - own;
   }
 
-  // The digit with which the wanted sum is reached; one thread has it, all are given it, and what lies above it.
-  __device__ static void pick_digit(const Histogram& global, bool by_count, Mass wanted, Total before, Total own,
-                                    unsigned& digit, Total& above) {
+  // The digit with which the wanted sum is reached; one thread has it, all are given it, and what lies above
+  // it.
+  __device__ static void pick_digit(const Histogram& global, bool by_count, Mass wanted, Total before,
+                                    Total own, unsigned& digit, Total& above) {
     __shared__ Total shared_above;
     __shared__ unsigned shared_digit;
     if (before.get(by_count) < wanted && wanted <= (before + own).get(by_count))

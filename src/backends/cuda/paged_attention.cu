@@ -31,6 +31,7 @@ int parts_before(int64_t end) {
 }
 
 int64_t most_items(const Planned& p) { return p.sequences.count() * parts_before(p.room()); }
+bool can_split(const Planned& p) { return parts_before(p.room()) > 1; }
 
 std::vector<PagedItem> items_of(const Planned& p) {
   std::vector<PagedItem> items;
@@ -117,14 +118,15 @@ Tensor forward(const PagedAttention& op) {
                        bring<PagedTile>("tiles", std::ssize(tiles), planned, tiles_of, device, memory), device);
     if (items_of(planned).empty()) return y;
   }
-  attend_paged_items(arguments, bring<PagedItem>("items", most_items(planned), planned, items_of, device, memory), device);
+  attend_paged_items(arguments, bring<PagedItem>("items", most_items(planned), planned, items_of, device, memory),
+                     can_split(planned), device);
   return y;
 }
 
 Tensor outline(const PagedAttention& op) {
   Tensor y = ops::outline<PagedAttention>().forward(op);
   const Planned planned{op.sequences, op.keys.dim(1), op.window};
-  const PagedWorkspace workspace(most_items(planned), op.q.dim(1), op.q.dim(2), op.q.device());
+  const PagedWorkspace workspace(can_split(planned) ? most_items(planned) : 0, op.q.dim(1), op.q.dim(2), op.q.device());
   return y;
 }
 

@@ -106,8 +106,10 @@ struct PagedWorkspace {
       : partial(Tensor::empty({items, heads, dim}, DType::kF32, MemoryTag::kWorkspace, device)),
         stats(Tensor::empty({items, heads, 2}, DType::kF32, MemoryTag::kWorkspace, device)) {}
 };
-// One token of each sequence, which is also written to its place.
-void attend_paged_items(const PagedArguments& arguments, const PagedPlan<PagedItem>& items, Device device);
+// One token of each sequence, which is also written to its place; `splits`: whether a sequence can be several
+// items.
+void attend_paged_items(const PagedArguments& arguments, const PagedPlan<PagedItem>& items, bool splits,
+                        Device device);
 // Parts of prompts: keys and values to their places, then attention.
 void attend_paged_tiles(const PagedArguments& arguments, const PagedPlan<PagedTile>& tiles, Device device);
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int kStages = 2;      // tiles of a warp
 constexpr int kMostWarps = 12;  // of a block
 constexpr int kSumWarps = 4;    // that add up, of a block that shares a piece
-constexpr int kFewPieces = 4;   // of a block: more are taken by warps alone
+constexpr int kFewPieces = 2;   // of a block: more are taken by warps alone
 
 // The tiles of a warp's pieces of work, one after the other, as copies that are asked for. What the next step needs is
 // read a step before, so that nothing waits for it.
@@ -250,16 +250,17 @@ void launch(const PagedArguments& a, const PagedUnits& units, Device device) {
                                            int64_t{std::max(at_once, 1)} * device::multiprocessors(device));
   DependentLaunch{"paged_attention", device, static_cast<unsigned>(blocks), static_cast<unsigned>(warps * 32), shared}(
       attend<kDim>, a, units);
+  if (!units.splits) return;
   const dim3 merges(static_cast<unsigned>(units.items.most), static_cast<unsigned>((a.heads + kMergeWarps - 1) / kMergeWarps));
   DependentLaunch{"paged_attention", device, merges, kMergeWarps * 32}(merge<kDim>, a, units);
 }
 
 }  // namespace
 
-void attend_paged_items(const PagedArguments& a, const PagedPlan<PagedItem>& items, Device device) {
+void attend_paged_items(const PagedArguments& a, const PagedPlan<PagedItem>& items, bool splits, Device device) {
   const int64_t parts = (a.heads / a.kv_heads + kPieceHeads - 1) / kPieceHeads;
-  const PagedWorkspace own(items.most, a.heads, a.dim, device);
-  const PagedUnits units{items, own.partial.data<float>(), own.stats.data<float>(), static_cast<int>(parts)};
+  const PagedWorkspace own(splits ? items.most : 0, a.heads, a.dim, device);
+  const PagedUnits units{items, splits, own.partial.data<float>(), own.stats.data<float>(), static_cast<int>(parts)};
   if (a.dim <= 64) return launch<64>(a, units, device);
   if (a.dim <= 128) return launch<128>(a, units, device);
   launch<256>(a, units, device);

@@ -10,6 +10,7 @@ inline constexpr int kPieceHeads = 8;    // query heads, at most
 
 struct PagedUnits {
   PagedPlan<PagedItem> items;
+  bool splits;             // whether a sequence can be several items
   float *partial, *stats;  // PagedWorkspace
   int parts;               // of a key head's query heads
 

@@ -32,7 +32,7 @@ class Chooser {
         options_(a.options[blockIdx.y]),
         shared_(a.shared[blockIdx.y]),
         share_(a.keys + int64_t{blockIdx.y} * a.vocab, a.arrivals + blockIdx.y, a.vocab),
-        search_(share_, local, shared_.histograms, temperature_) {}
+        search_(local, shared_.histograms) {}
 
   template <class T>
   __device__ void run(const T* logits);
@@ -101,7 +101,7 @@ __device__ void Chooser::read(const T* logits) {
 // As Search::find(); the first sum over all tokens is kept.
 template <class Target>
 __device__ Found Chooser::find(bool by_count, Target&& target) {
-  return search_.find(by_count, [&](Mass all) {
+  return search_.find(share_, temperature_, by_count, [&](Mass all) {
     if (all_ == 0) all_ = kept_ = all;
     return target();
   });

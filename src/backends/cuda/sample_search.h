@@ -55,21 +55,20 @@ struct Found {
 
 class Search {
  public:
-  // `local`: of this block's shared memory.
-  __device__ Search(SequenceShare& share, Histogram& local, Histogram* histograms,
-                    const Temperature& temperature)
-      : share_(share), local_(local), histograms_(histograms), temperature_(temperature) {}
+  // `local`: of this block's shared memory; `histograms`: those that the blocks of a sequence share.
+  __device__ Search(Histogram& local, Histogram* histograms) : local_(local), histograms_(histograms) {}
 
   // The shortest prefix with target(sum over all) tokens, or with that probability. Every block finds the
   // same.
   template <class Target>
-  __device__ Found find(bool by_count, Target&& target) {
+  __device__ __forceinline__ Found find(SequenceShare& share, const Temperature& temperature, bool by_count,
+                                        Target&& target) {
     Found found;
     Mass wanted = 0;
     for (int level = 0; level < kLevels; ++level) {
       const Histogram& global = *histograms_;
-      count(level, found.key, *histograms_++);
-      share_.barrier();
+      count(share, temperature, level, found.key, *histograms_++);
+      share.barrier();
       Total all = {};
       const Total own = own_bins(global), before = found.above + sum_before(own, all);
       if (level == 0) {
@@ -139,7 +138,8 @@ class Search {
   }
 
   // Adds this block's tokens that begin with `prefix` to a histogram of their next digit.
-  __device__ void count(int level, unsigned prefix, Histogram& global) {
+  __device__ void count(const SequenceShare& share, const Temperature& temperature, int level,
+                        unsigned prefix, Histogram& global) {
     const int shift = shift_of(level), width = level == kLevels - 1 ? 10 : 11;
     for (int i = threadIdx.x; i < kBins; i += blockDim.x) {
       local_.counts[i] = 0;
@@ -147,11 +147,11 @@ class Search {
     }
     __syncthreads();
     const int lane = threadIdx.x % 32;
-    for (int start = share_.begin; start < share_.end; start += blockDim.x) {
+    for (int start = share.begin; start < share.end; start += blockDim.x) {
       const int i = start + threadIdx.x;
-      const unsigned key = i < share_.end ? share_.keys[i] : 0;
-      const bool inside = i < share_.end && (level == 0 || key >> (shift + width) == prefix);
-      const Mass mass = inside ? temperature_.mass_of(key) : 0;
+      const unsigned key = i < share.end ? share.keys[i] : 0;
+      const bool inside = i < share.end && (level == 0 || key >> (shift + width) == prefix);
+      const Mass mass = inside ? temperature.mass_of(key) : 0;
       // Lanes with the same digit add once: many tokens share a digit.
       const unsigned bin = mass > 0 ? key >> shift & ((1u << width) - 1) : kBins;
       const unsigned peers = __match_any_sync(0xffffffffu, bin);
@@ -170,10 +170,8 @@ class Search {
     }
   }
 
-  SequenceShare& share_;
   Histogram& local_;
   Histogram* histograms_;  // the next of those that the blocks share
-  const Temperature& temperature_;
 };
 
 }  // namespace temper::backends

@@ -1,5 +1,5 @@
-// Kernels of paged attention that do not depend on the batch: the bits are the same for any cut of a prompt, any neighbours and
-// any number of sequences.
+// Kernels of paged attention that do not depend on the batch: the bits are the same for any cut of a prompt,
+// any neighbours and any number of sequences.
 #include <numeric>
 
 #include "ops/attention/paged_attention.h"

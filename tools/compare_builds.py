@@ -5,7 +5,7 @@
 
 A build is a folder with `temper` and `tests/test_parity`. Both run every example, the parity cases, 20 steps of each
 recipe and way to train, and generation, on the same small models with the same threads (tools/compare_builds_cases.py).
-Compared are all digits of metrics.jsonl and summary.json except times and memory, all bytes of safetensors files
+Compared are all digits of metrics.jsonl, rollouts.jsonl and summary.json except times and memory, all bytes of safetensors files
 (weights, adapters, states, the reference's log-probabilities), and what is printed to standard output (generated text).
 One line a case; the exit code is 1 when a case differs or fails. A minute or two on two free cores.
 
@@ -89,7 +89,7 @@ class Runner:
 def files_of(folder):
     """What is compared, by name below the folder."""
     names = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
-    return [name for name in names if name.suffix == ".safetensors" or name.name in ("metrics.jsonl", "summary.json")
+    return [name for name in names if name.suffix == ".safetensors" or name.name in ("metrics.jsonl", "rollouts.jsonl", "summary.json")
             or name.name.startswith("out-")]
 
 

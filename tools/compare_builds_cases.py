@@ -37,8 +37,9 @@ class Inputs:
         subprocess.run([sys.executable, demo.__file__, self.data], check=True, stdout=subprocess.DEVNULL)
         for path in self.data.glob("*.jsonl"):
             path.write_text("".join(path.read_text().splitlines(keepends=True)[:ROWS[path.stem.split("_")[-1]]]))
-        (self.data / "text.txt").write_text("".join(json.loads(line)["messages"][0]["content"] + "\n" for line in
-                                                    (self.data / "train.jsonl").read_text().splitlines()))
+        questions = [json.loads(line)["messages"][0] for line in (self.data / "train.jsonl").read_text().splitlines()]
+        (self.data / "text.txt").write_text("".join(question["content"] + "\n" for question in questions))
+        (self.data / "prompts.jsonl").write_text("".join(json.dumps({"prompt": [question]}) + "\n" for question in questions))
         self.tokenizer = demo.tokenizer()
         for golden in sorted(path.parent for path in GOLDENS.glob("*/golden.safetensors") if (path.parent / "model.safetensors").exists()):
             self.add_golden(golden.name, golden / "golden.safetensors")
@@ -232,6 +233,28 @@ def preference(inputs):
         yield Case(f"preference/{name}", [train(merged(base, more))])
 
 
+def grpo(inputs):
+    base = {"recipe": "grpo", "model": {"path": str(inputs.model("demo"))},
+            "data": {"train": inputs.rows("prompts"), "max_length": 64},
+            "grpo": {"group_size": 4, "prompts_per_rollout": 4, "rewards": [{"type": "pattern", "pattern": "[a-e]"}],
+                     "sampling": {"max_new_tokens": 12}},
+            "train": {"steps": 6, "optimizer": {"lr": 1e-3}}, "checkpoint": {"every_steps": 2}}
+    kl = {"grpo": {"loss": "grpo", "kl": {"beta": 0.1}}}
+    twice = {"grpo": {"updates_per_rollout": 2, "epochs": 2}}
+    truncated = {"grpo": {"sampling": {"top_p": 0.8}, "correction": {"type": "token", "rollout_log_probs": "truncated"}}}
+    ppo = {"grpo": {"loss": "ppo"}}
+    variants = {
+        "grpo": {}, "kl": kl, "several_updates": twice, "truncated": truncated,
+        "kl_bfloat16": merged(kl, {"model": {"dtype": "bfloat16"}}),
+        "lora": merged(kl, {"adapters": [{"name": "a", "rank": 8}]}),
+        "reinforce_pp": {"grpo": {"loss": "reinforce_pp", "kl": {"beta": 0.1}}},
+        "ppo": ppo, "ppo_several_updates": merged(merged(ppo, twice), {"grpo": {"kl": {"beta": 0.1}}}),
+    }
+    for name, more in variants.items():
+        yield Case(f"grpo/{name}", [train(merged(base, more))])
+    yield Case("grpo/resumed", [train(merged(merged(base, kl), twice), "--train.steps", 3), train(merged(merged(base, kl), twice))])
+
+
 def generation(inputs):
     trained, demo = inputs.model("qwen3_trained"), inputs.model("demo")
     segment = "'/$#+3(6*1,"  # comes again and again in what these models learned
@@ -258,5 +281,5 @@ def generation(inputs):
 
 
 def all_cases(inputs):
-    for group in (examples, parity, sft, preference, generation):
+    for group in (examples, parity, sft, preference, grpo, generation):
         yield from group(inputs)

@@ -223,8 +223,8 @@ class Batch {
     if (answer.finish == rollout::Finish::kFailed) return report(asked.row, answer.error);
     Json::Array tokens, log_probs, kept;
     for (const int32_t id : answer.ids) tokens.emplace_back(int64_t{id});
-    for (const float each : answer.log_probs) log_probs.emplace_back(double{each});
-    for (const float each : answer.kept) kept.emplace_back(double{each});
+    for (const float each : answer.columns.rollout_log_probs) log_probs.emplace_back(double{each});
+    for (const float each : answer.columns.kept) kept.emplace_back(double{each});
     Json::Object line{{"text", answer.text},
                       {"finish", rollout::name_of(answer.finish)},
                       {"ids", tokens},

@@ -35,7 +35,7 @@ TEST(EngineParts, OfAHybridsPromptHaveTheBitsOfTheWhole) {
                        {.max_running = 4, .chunk_tokens = chunk_tokens, .prefix_cache = prefix_cache});
         for (size_t i = 0; i < requests.size(); ++i) {
           EXPECT_EQ(found[i].ids, whole[i].ids) << i;
-          EXPECT_EQ(found[i].log_probs, whole[i].log_probs) << i;
+          EXPECT_EQ(found[i].columns.rollout_log_probs, whole[i].columns.rollout_log_probs) << i;
         }
       }
   }

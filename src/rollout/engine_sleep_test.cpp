@@ -24,7 +24,8 @@ TEST(Engine, SleepsBetweenRequests) {
       size_t i = 0;
       for (const auto& [id, answer] : answers(engine)) {
         EXPECT_EQ(answer.ids, expected[i].ids) << type << ", turn " << turn << ", request " << i;
-        EXPECT_EQ(answer.log_probs, expected[i++].log_probs) << type << ", turn " << turn;
+        EXPECT_EQ(answer.columns.rollout_log_probs, expected[i++].columns.rollout_log_probs)
+            << type << ", turn " << turn;
       }
       EXPECT_EQ(i, requests.size());
       found.push_back(engine.counts().found - so_far);

@@ -41,7 +41,8 @@ TEST(Engine, AnAnswerDependsOnItsRequestAlone) {
     const auto expect_same = [&](const std::vector<Completion>& found, const std::string& how) {
       for (size_t i = 0; i < found.size(); ++i) {
         EXPECT_EQ(found[i].ids, alone[i].ids) << type << ", " << how << ", request " << i;
-        EXPECT_EQ(found[i].log_probs, alone[i].log_probs) << type << ", " << how << ", request " << i;
+        EXPECT_EQ(found[i].columns.rollout_log_probs, alone[i].columns.rollout_log_probs)
+            << type << ", " << how << ", request " << i;
       }
     };
     for (const int64_t count : {7, 32})
@@ -87,7 +88,8 @@ TEST(Engine, AnAdaptersAnswerDependsOnItsRequestAlone) {
       const std::vector<Completion> found = answers_of(model->decoder, requests, options);
       for (size_t i = 0; i < found.size(); ++i) {
         EXPECT_EQ(found[i].ids, alone[i].ids) << type << ", request " << i;
-        EXPECT_EQ(found[i].log_probs, alone[i].log_probs) << type << ", request " << i;
+        EXPECT_EQ(found[i].columns.rollout_log_probs, alone[i].columns.rollout_log_probs)
+            << type << ", request " << i;
       }
     }
   }
@@ -121,7 +123,7 @@ TEST(Engine, LogProbabilitiesAreThoseOfTraining) {
       for (int64_t t = 0; t < count; ++t)
         largest = std::max(largest, std::min(1.0, requests[i].log_prob_temperature) *
                                         std::abs(static_cast<double>(expected.data<float>()[t]) -
-                                                 found[i].log_probs[static_cast<size_t>(t)]));
+                                                 found[i].columns.rollout_log_probs[static_cast<size_t>(t)]));
     }
     const bool one_form = model->decoder.decodes_as_prompts();
     RecordProperty(std::string("largest_difference_") + type, std::to_string(largest));
@@ -235,13 +237,13 @@ TEST(Engine, EndsAreReported) {
   const Completion free = answers_of(model->decoder, {request_of(prompt)})[0];
   EXPECT_EQ(free.finish, Finish::kLength);
   EXPECT_EQ(free.ids.size(), 12u);
-  EXPECT_EQ(free.log_probs.size(), 12u);
+  EXPECT_EQ(free.columns.rollout_log_probs.size(), 12u);
   Request stopping = request_of(prompt);
   stopping.stop_ids = {free.ids[3]};
   const Completion stopped = answers_of(model->decoder, {stopping})[0];
   EXPECT_EQ(stopped.finish, Finish::kStopToken);
   EXPECT_EQ(stopped.ids.back(), free.ids[3]);  // it is one of them
-  EXPECT_EQ(stopped.log_probs.size(), stopped.ids.size());
+  EXPECT_EQ(stopped.columns.rollout_log_probs.size(), stopped.ids.size());
   const Completion full = answers_of(model->decoder, {request_of(prompt_of(60, 1))})[0];
   EXPECT_EQ(full.finish, Finish::kContext);
   EXPECT_EQ(full.ids.size(), 4u);

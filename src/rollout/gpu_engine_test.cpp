@@ -61,7 +61,7 @@ TEST_P(GpuEngine, SleepsBetweenRequestsWithItsGraphs) {
   const auto all_answers = [&] {
     for (const Request& request : requests) engine.add(request);
     std::vector<std::pair<Ids, std::vector<float>>> found;
-    for (auto& [id, each] : answers(engine)) found.emplace_back(each.ids, each.log_probs);
+    for (auto& [id, each] : answers(engine)) found.emplace_back(each.ids, each.columns.rollout_log_probs);
     return found;
   };
   const Device device = model().device();
@@ -100,7 +100,7 @@ TEST_P(GpuEngine, LogProbabilitiesAreThoseOfTraining) {
       ASSERT_EQ(std::ssize(answers[i].ids), requests[i].max_new_tokens) << answers[i].error;
       const std::vector<float> expected = log_probs_of(requests[i].prompt, answers[i].ids);
       for (size_t t = 0; t < expected.size(); ++t, ++tokens) {
-        const double difference = std::abs(answers[i].log_probs[t] - expected[t]);
+        const double difference = std::abs(answers[i].columns.rollout_log_probs[t] - expected[t]);
         largest = std::max(largest, difference);
         sum += difference;
       }
@@ -133,7 +133,8 @@ TEST_P(GpuEngine, StopTokensEndRequests) {
     stopped += stops;
     const std::vector<float> expected = log_probs_of(requests[i].prompt, answer.ids);
     double sum = 0;
-    for (size_t t = 0; t < expected.size(); ++t) sum += std::abs(answer.log_probs[t] - expected[t]);
+    for (size_t t = 0; t < expected.size(); ++t)
+      sum += std::abs(answer.columns.rollout_log_probs[t] - expected[t]);
     EXPECT_LT(sum / static_cast<double>(expected.size()), 0.1) << "request " << i;
   }
   EXPECT_GT(stopped, 20);
@@ -148,7 +149,7 @@ TEST_P(GpuEngine, CapturedPassesComputeWhatOthersDo) {
   for (size_t i = 0; i < requests.size(); ++i) {
     ASSERT_EQ(forced[i].ids, captured[i].ids);
     for (size_t t = 0; t < captured[i].ids.size(); ++t)
-      EXPECT_NEAR(forced[i].log_probs[t], captured[i].log_probs[t], 0.1)
+      EXPECT_NEAR(forced[i].columns.rollout_log_probs[t], captured[i].columns.rollout_log_probs[t], 0.1)
           << "request " << i << ", token " << t;
   }
 }
@@ -161,7 +162,7 @@ TEST_P(GpuEngine, TheSameRequestsHaveTheSameAnswers) {
   int64_t preemptions = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(once[i].ids, again[i].ids);
-    EXPECT_EQ(once[i].log_probs, again[i].log_probs);
+    EXPECT_EQ(once[i].columns.rollout_log_probs, again[i].columns.rollout_log_probs);
     EXPECT_EQ(small[i].ids.size(), once[i].ids.size());
     preemptions += small[i].preemptions;
   }

@@ -48,14 +48,16 @@ TEST(Engine, LogProbabilitiesOfBothDistributions) {
   while (engine.step()) continue;
   for (const Completion& answer : engine.take_finished()) {
     const int64_t id = answer.id;
-    ASSERT_EQ(answer.kept.size(), answer.ids.size());
+    ASSERT_EQ(answer.columns.kept.size(), answer.ids.size());
     for (size_t i = 0; i < answer.ids.size(); ++i) {
       const std::vector<double>& logits = predictions.of[id].at(i);
       const size_t most = id % 2 == 0 ? 3 : logits.size();
       const double own = logits.at(static_cast<size_t>(answer.ids[i])) / kTemperature;
-      EXPECT_NEAR(answer.log_probs[i], own - log_sum(logits, kTemperature, logits.size()), 1e-6);
-      EXPECT_NEAR(answer.log_probs[i] - answer.kept[i], own - log_sum(logits, kTemperature, most), 2e-6);
-      EXPECT_TRUE(id % 2 == 0 ? answer.kept[i] < 0 : answer.kept[i] == 0);
+      EXPECT_NEAR(answer.columns.rollout_log_probs[i], own - log_sum(logits, kTemperature, logits.size()),
+                  1e-6);
+      EXPECT_NEAR(answer.columns.rollout_log_probs[i] - answer.columns.kept[i],
+                  own - log_sum(logits, kTemperature, most), 2e-6);
+      EXPECT_TRUE(id % 2 == 0 ? answer.columns.kept[i] < 0 : answer.columns.kept[i] == 0);
     }
   }
 }

@@ -235,7 +235,8 @@ TEST(PassComparison, ForcesTheAnswersThatAreGiven) {
   while (engine.step()) {
   }
   EXPECT_EQ(engine.take_finished().at(0).ids, std::vector<int32_t>(found.ids.begin() + 4, found.ids.end()));
-  for (size_t i = 0; i < 4; ++i) EXPECT_LT(found.log_probs[i], found.log_probs[4]);
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_LT(found.columns.rollout_log_probs[i], found.columns.rollout_log_probs[4]);
   request.forced = {48};
   expect_has(error_of([&] { engine.add(request); }), "token id 48 is outside the vocabulary [0, 48)");
 }

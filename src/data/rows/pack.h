@@ -5,21 +5,11 @@
 #include <vector>
 
 #include "data/rows/row.h"
+#include "data/rows/token_columns.h"
 
 namespace temper::data {
 
 constexpr int32_t kIgnore = -100;  // a target that has no loss
-
-// What was known of a sampled token before its update (losses/policy.h).
-struct SampledToken {
-  float advantage = 0;
-  // NaN: the weights of the update are still those that sampled, and it is the token's own log-probability.
-  float old_log_prob = 0;
-  float reference_log_prob = 0, rollout_log_prob = 0;
-  float kept = 0;  // losses::PolicyAnswer::kept
-  // Of a critic: what it expected before the token was sampled, and what it is to learn to expect.
-  float old_value = 0, value_return = 0;
-};
 
 // Documents one after the other, and what the model is to predict at each position: the next token of the
 // same document where that is a target, else kIgnore.
@@ -29,7 +19,7 @@ struct PackedRow {
   std::vector<int64_t> document_lengths;          // sum to the number of ids
   std::vector<int32_t> sources = {};              // of each document: its number in the mixture
   std::vector<std::vector<Answer>> answers = {};  // of each document, as Example has them
-  std::vector<SampledToken> sampled = {};         // of each target, in their order; none: nothing was sampled
+  TokenColumns sampled = {};                      // of each target, in their order; none: nothing was sampled
   // Which experts each token takes, router after router; negative: unknown. None: routers choose.
   std::vector<int32_t> experts = {};
 

@@ -1,7 +1,6 @@
 #include "recipes/commands/layout_trial.h"
 
 #include <cmath>
-#include <limits>
 
 #include "data/rows/answers.h"
 #include "models/adapter.h"
@@ -73,11 +72,11 @@ class RowMaker {
   void add_sampled(data::PackedRow& row) {
     const float even = -std::log(static_cast<float>(vocabulary_));
     const auto about = [&] { return even + static_cast<float>(random(100)) / 100 - 0.5F; };
-    for (int64_t i = 0; i < row.num_targets(); ++i)
-      row.sampled.push_back({.advantage = static_cast<float>(random(200)) / 100 - 0.5F,
-                             .old_log_prob = std::numeric_limits<float>::quiet_NaN(),
-                             .reference_log_prob = about(),
-                             .rollout_log_prob = about()});
+    for (int64_t i = 0; i < row.num_targets(); ++i) {
+      row.sampled.advantages.push_back(static_cast<float>(random(200)) / 100 - 0.5F);
+      row.sampled.reference_log_probs.push_back(about());
+      row.sampled.rollout_log_probs.push_back(about());
+    }
   }
 
   int64_t vocabulary_;

@@ -13,6 +13,8 @@
 namespace temper::recipes {
 namespace {
 
+using Column = data::TokenColumns::Column;
+
 // An answer as the formulas of all ranks read it; lists are of its sampled tokens, or empty: unread.
 struct RewardedTokens {
   int64_t group = 0, number = 0;
@@ -20,11 +22,13 @@ struct RewardedTokens {
   std::vector<double> old, reference, values;
 };
 
-std::vector<double> sampled_values(const SampledAnswer& sample, const std::vector<float> Passage::*of) {
+std::vector<double> sampled_values(const SampledAnswer& sample, const Column data::TokenColumns::*of) {
   std::vector<double> values;
-  for (const Passage& passage : sample.passages)
+  for (const Passage& passage : sample.passages) {
+    const Column& column = passage.columns.*of;
     for (size_t i = 0; i < passage.ids.size(); ++i)
-      if (passage.sampled[i] != 0) values.push_back((passage.*of).empty() ? 0 : (passage.*of)[i]);
+      if (passage.sampled[i] != 0) values.push_back(column.empty() ? 0 : column[i]);
+  }
   return values;
 }
 
@@ -35,8 +39,8 @@ RewardedTokens of_answer(const SampledAnswer& sample) {
 // An answer that is not learnt from has no scores: it counts in nothing.
 RewardedTokens with_log_probs(const SampledAnswer& sample, const IsLearnt& is_trained) {
   RewardedTokens own = of_answer(sample);
-  own.old = sampled_values(sample, &Passage::old_log_probs);
-  own.reference = sampled_values(sample, &Passage::reference_log_probs);
+  own.old = sampled_values(sample, &data::TokenColumns::old_log_probs);
+  own.reference = sampled_values(sample, &data::TokenColumns::reference_log_probs);
   if (!is_trained(sample)) own.reward = std::numeric_limits<double>::quiet_NaN();
   return own;
 }
@@ -69,7 +73,7 @@ std::vector<RewardedTokens> gather(collectives::Group& ranks, const std::vector<
 
 // Numbers of all answers' tokens, answer after answer, at the sampled tokens of this rank's.
 void give_back(const std::vector<RewardedTokens>& all, const std::vector<double>& values,
-               std::vector<float> Passage::*into, std::vector<SampledAnswer>& samples) {
+               Column data::TokenColumns::*into, std::vector<SampledAnswer>& samples) {
   auto next = values.begin();
   for (const RewardedTokens& answer : all) {
     const auto own = std::find_if(samples.begin(), samples.end(), [&](const SampledAnswer& sample) {
@@ -80,9 +84,9 @@ void give_back(const std::vector<RewardedTokens>& all, const std::vector<double>
       continue;
     }
     for (Passage& passage : own->passages) {
-      (passage.*into).assign(passage.ids.size(), 0);
+      (passage.columns.*into).assign(passage.ids.size(), 0);
       for (size_t i = 0; i < passage.ids.size(); ++i)
-        if (passage.sampled[i] != 0) (passage.*into)[i] = static_cast<float>(*next++);
+        if (passage.sampled[i] != 0) (passage.columns.*into)[i] = static_cast<float>(*next++);
     }
   }
 }
@@ -118,14 +122,15 @@ void set_advantages_of_tokens(const GrpoKeys& keys, collectives::Group& ranks,
       gather(ranks, samples, [&](const SampledAnswer& sample) { return with_log_probs(sample, is_trained); });
   std::vector<losses::RewardedAnswer> batch;
   for (const RewardedTokens& answer : all) batch.push_back({answer.reward, answer.old, answer.reference});
-  give_back(all, losses::reinforce_pp({.beta = keys.kl_factor()}, batch), &Passage::advantages, samples);
+  give_back(all, losses::reinforce_pp({.beta = keys.kl_factor()}, batch), &data::TokenColumns::advantages,
+            samples);
 }
 
 double set_advantages_by_values(const GrpoKeys& keys, collectives::Group& ranks,
                                 std::vector<SampledAnswer>& samples, const IsLearnt& is_trained) {
   const std::vector<RewardedTokens> all = gather(ranks, samples, [&](const SampledAnswer& sample) {
     RewardedTokens own = with_log_probs(sample, is_trained);
-    own.values = sampled_values(sample, &Passage::values);
+    own.values = sampled_values(sample, &data::TokenColumns::values);
     if (keys.critic.bootstrap_truncated && sample.is_truncated())
       own.after = sample.passages.back().value_behind;
     return own;
@@ -135,8 +140,8 @@ double set_advantages_by_values(const GrpoKeys& keys, collectives::Group& ranks,
     batch.push_back({answer.reward, answer.old, answer.reference, answer.values, answer.after});
   const losses::ValueAdvantages found = losses::value_advantages(
       {.kl = keys.kl_in_rewards(), .gae = {keys.critic.gamma, keys.critic.lambda}}, batch);
-  give_back(all, found.advantages, &Passage::advantages, samples);
-  give_back(all, found.returns, &Passage::returns, samples);
+  give_back(all, found.advantages, &data::TokenColumns::advantages, samples);
+  give_back(all, found.returns, &data::TokenColumns::returns, samples);
   return found.explained_variance;
 }
 

@@ -20,10 +20,11 @@ double set_advantages(const GrpoKeys& keys, collectives::Group& ranks, std::vect
 // lowers rewards, of those that updates learn from, whose KL is known.
 void set_advantages_of_answers(const GrpoKeys& keys, collectives::Group& ranks,
                                std::vector<SampledAnswer>& samples, const IsLearnt& is_trained);
-// Passage::advantages, from rewards to go. Answers that are not learnt from are left out of all statistics.
+// TokenColumns::advantages, from rewards to go. Answers that are not learnt from are left out of all
+// statistics.
 void set_advantages_of_tokens(const GrpoKeys& keys, collectives::Group& ranks,
                               std::vector<SampledAnswer>& samples, const IsLearnt& is_trained);
-// Passage::advantages and returns, from Passage::values: of an answer's sampled tokens one after another,
+// TokenColumns::advantages and returns, from its values: of an answer's sampled tokens one after another,
 // through all of its passages; tokens of environments are skipped. Answers that no update learns
 // from are in no statistics. The explained variance of the values.
 double set_advantages_by_values(const GrpoKeys& keys, collectives::Group& ranks,

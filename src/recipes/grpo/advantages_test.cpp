@@ -21,15 +21,15 @@ SampledAnswer judged_answer(int64_t group, int64_t number, double reward, float 
   sample.passages.push_back({.prompt = {1, 2},
                              .ids = {3, 4, 7, 7, 5},
                              .sampled = {1, 1, 0, 0, 1},
-                             .old_log_probs = {-1, -2, garbage, garbage, -0.5},
-                             .reference_log_probs = {-1.5, -1, -garbage, garbage, -1},
-                             .values = {value(0), value(1), garbage, garbage, value(2)}});
+                             .columns = {.old_log_probs = {-1, -2, garbage, garbage, -0.5},
+                                         .reference_log_probs = {-1.5, -1, -garbage, garbage, -1},
+                                         .values = {value(0), value(1), garbage, garbage, value(2)}}});
   sample.passages.push_back({.prompt = {1, 3, 4, 7},
                              .ids = {6, 8},
                              .sampled = {1, 1},
-                             .old_log_probs = {-0.25, -3},
-                             .reference_log_probs = {-0.5, -2},
-                             .values = {value(3), value(4)},
+                             .columns = {.old_log_probs = {-0.25, -3},
+                                         .reference_log_probs = {-0.5, -2},
+                                         .values = {value(3), value(4)}},
                              .value_behind = 0.75f});
   return sample;
 }
@@ -50,11 +50,12 @@ GrpoKeys ppo_keys(double gamma, double lambda) {
 
 const auto kEvery = [](const SampledAnswer&) { return true; };
 
-std::vector<float> every_value(const std::vector<SampledAnswer>& samples, std::vector<float> Passage::*of) {
+std::vector<float> every_value(const std::vector<SampledAnswer>& samples,
+                               std::vector<float> data::TokenColumns::*of) {
   std::vector<float> all;
   for (const SampledAnswer& sample : samples)
     for (const Passage& passage : sample.passages)
-      all.insert(all.end(), (passage.*of).begin(), (passage.*of).end());
+      all.insert(all.end(), (passage.columns.*of).begin(), (passage.columns.*of).end());
   return all;
 }
 
@@ -65,7 +66,8 @@ TEST(GrpoAdvantages, TokensOfEnvironmentsAreSkipped) {
   set_advantages_by_values(keys, collectives::alone(), samples, kEvery);
   for (const SampledAnswer& sample : samples) {
     const Passage &one = sample.passages[0], &two = sample.passages[1];
-    const double values[] = {one.values[0], one.values[1], one.values[4], two.values[0], two.values[1], 0};
+    const double values[] = {one.columns.values[0], one.columns.values[1], one.columns.values[4],
+                             two.columns.values[0], two.columns.values[1], 0};
     const double kl[] = {0.5, -1, 0.5, 0.25, -1};  // log p_old - log p_reference
     double advantage = 0;
     std::vector<double> returns(5);
@@ -74,19 +76,22 @@ TEST(GrpoAdvantages, TokensOfEnvironmentsAreSkipped) {
       advantage = reward + 0.9 * values[i + 1] - values[i] + 0.9 * 0.7 * advantage;
       returns[static_cast<size_t>(i)] = advantage + values[i];
     }
-    const float found[] = {one.returns[0], one.returns[1], one.returns[4], two.returns[0], two.returns[1]};
+    const float found[] = {one.columns.returns[0], one.columns.returns[1], one.columns.returns[4],
+                           two.columns.returns[0], two.columns.returns[1]};
     for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(found[i], returns[i], 1e-6);
     for (const size_t silent : {2, 3}) {
-      EXPECT_EQ(one.advantages[silent], 0);
-      EXPECT_EQ(one.returns[silent], 0);
+      EXPECT_EQ(one.columns.advantages[silent], 0);
+      EXPECT_EQ(one.columns.returns[silent], 0);
     }
   }
   std::vector<SampledAnswer> others = judged_answers(-3e8f);
   set_advantages_by_values(keys, collectives::alone(), others, kEvery);
-  EXPECT_EQ(every_value(others, &Passage::advantages), every_value(samples, &Passage::advantages));
+  EXPECT_EQ(every_value(others, &data::TokenColumns::advantages),
+            every_value(samples, &data::TokenColumns::advantages));
   // Whitened over all sampled tokens.
   double sum = 0, squares = 0;
-  for (const float value : every_value(samples, &Passage::advantages)) sum += value, squares += value * value;
+  for (const float value : every_value(samples, &data::TokenColumns::advantages))
+    sum += value, squares += value * value;
   EXPECT_NEAR(sum, 0, 1e-5);
   EXPECT_NEAR(squares / 19, 1, 1e-5);
 }
@@ -97,7 +102,7 @@ TEST(GrpoAdvantages, ATruncatedAnswerExpectsMoreIfAsked) {
     std::vector<SampledAnswer> samples = judged_answers(0);
     samples[0].finish = finish;
     set_advantages_by_values(keys, collectives::alone(), samples, kEvery);
-    return samples[0].passages[1].returns[1];
+    return samples[0].passages[1].columns.returns[1];
   };
   EXPECT_EQ(last_return("length"), last_return("stop"));
   keys.critic.bootstrap_truncated = true;
@@ -109,9 +114,10 @@ TEST(GrpoAdvantages, ATruncatedAnswerExpectsMoreIfAsked) {
 std::vector<SampledAnswer> answers_with_one_cut_off() {
   std::vector<SampledAnswer> samples{judged_answer(0, 0, 1, 0), judged_answer(0, 1, 0.25, 0),
                                      judged_answer(0, 2, -0.5, 0)};
-  samples[2].passages[0].old_log_probs[1] = -4;
+  samples[2].passages[0].columns.old_log_probs[1] = -4;
   samples[1].finish = "length";
-  for (Passage& passage : samples[1].passages) passage.old_log_probs = passage.reference_log_probs = {};
+  for (Passage& passage : samples[1].passages)
+    passage.columns.old_log_probs = passage.columns.reference_log_probs = {};
   return samples;
 }
 
@@ -160,7 +166,8 @@ TEST(GrpoAdvantages, WhatIsNotLearntIsInNoMeanOfTokens) {
     for (const Passage& passage : samples[index].passages)
       for (size_t i = 0; i < passage.ids.size(); ++i) {
         if (passage.sampled[i] == 0) continue;
-        EXPECT_NEAR(passage.advantages[i], (to_go[next++] - mean) / deviation, 1e-6) << index << " " << i;
+        EXPECT_NEAR(passage.columns.advantages[i], (to_go[next++] - mean) / deviation, 1e-6)
+            << index << " " << i;
       }
 }
 
@@ -200,8 +207,10 @@ TEST(GrpoAdvantages, RanksGetWhatOneRankWould) {
     const size_t first = static_cast<size_t>(ranks.rank()) * 2;
     const std::vector<SampledAnswer> expected(one.begin() + static_cast<std::ptrdiff_t>(first),
                                               one.begin() + static_cast<std::ptrdiff_t>(first + 2));
-    EXPECT_EQ(every_value(own, &Passage::advantages), every_value(expected, &Passage::advantages));
-    EXPECT_EQ(every_value(own, &Passage::returns), every_value(expected, &Passage::returns));
+    EXPECT_EQ(every_value(own, &data::TokenColumns::advantages),
+              every_value(expected, &data::TokenColumns::advantages));
+    EXPECT_EQ(every_value(own, &data::TokenColumns::returns),
+              every_value(expected, &data::TokenColumns::returns));
   });
 }
 

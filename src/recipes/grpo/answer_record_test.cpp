@@ -9,8 +9,11 @@ const Prompt kPrompt{5, {1, 2, 3}, {}, {}, "file:6", "question"};
 
 SampledAnswer sampled_text(int64_t rollout, int64_t number, const std::string& text) {
   SampledAnswer sample{rollout, 0, number, 5};
-  sample.passages.push_back(
-      {.prompt = kPrompt.ids, .ids = {4}, .sampled = {1}, .log_probs = {-1}, .versions = {0}});
+  sample.passages.push_back({.prompt = kPrompt.ids,
+                             .ids = {4},
+                             .sampled = {1},
+                             .columns = {.rollout_log_probs = {-1}},
+                             .versions = {0}});
   sample.text = text;
   return sample;
 }

@@ -212,10 +212,8 @@ void Answers::take_answer(Job& job, const rollout::Completion& answer) {
   Talk& talk = job.talks[index];
   if (answer.finish == rollout::Finish::kFailed) fail("[{}] {}", talk.place(), answer.error);
   Passage& passage = talk.passage();
-  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-  append(passage.ids, answer.ids);
-  append(passage.log_probs, answer.log_probs);
-  append(passage.kept, answer.kept);
+  passage.ids.insert(passage.ids.end(), answer.ids.begin(), answer.ids.end());
+  passage.columns.append(answer.columns);
   // The weights' own count begins again with each start of the program.
   for (const uint64_t version : adapter_ != nullptr ? answer.adapter_versions : answer.versions)
     passage.versions.push_back(static_cast<uint64_t>(job.options.updates) + version - job.first_version);
@@ -295,8 +293,7 @@ void Answers::extend(Job& job, size_t index, const Json::Array& said) const {
   if (extends) {
     passage.ids.insert(passage.ids.end(), added.begin(), added.end());
     passage.sampled.resize(passage.ids.size(), 0);
-    passage.log_probs.resize(passage.ids.size(), 0);
-    passage.kept.resize(passage.ids.size(), 0);
+    passage.columns.extend(std::ssize(passage.ids));
     passage.versions.resize(passage.ids.size(), 0);
   } else {
     talk.sample.passages.push_back({.prompt = added});

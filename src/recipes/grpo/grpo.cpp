@@ -73,8 +73,8 @@ data::Batch sample(const RunConfig& config, const DataSets& data) {
     for (int64_t number = 0; number < keys.group_size; ++number) {
       SampledAnswer& one = samples.emplace_back(SampledAnswer{0, group, number, prompt.row});
       const auto tokens = static_cast<size_t>(keys.sampling.max_new_tokens);
-      one.passages.push_back({prompt.ids, std::vector<int32_t>(tokens, prompt.ids.back()),
-                              std::vector<uint8_t>(tokens, 1), std::vector<float>(tokens)});
+      one.passages.push_back(
+          {prompt.ids, std::vector<int32_t>(tokens, prompt.ids.back()), std::vector<uint8_t>(tokens, 1)});
     }
   }
   std::vector<SampledAnswer*> all;

@@ -11,8 +11,11 @@ namespace {
 SampledAnswer answer_with_reward(int64_t group, int64_t number, double reward) {
   SampledAnswer sample{0, group, number, 5};
   const auto token = static_cast<int32_t>(10 * group + number);
-  sample.passages.push_back(
-      {.prompt = {1, 2}, .ids = {token}, .sampled = {1}, .log_probs = {-1}, .versions = {0}});
+  sample.passages.push_back({.prompt = {1, 2},
+                             .ids = {token},
+                             .sampled = {1},
+                             .columns = {.rollout_log_probs = {-1}},
+                             .versions = {0}});
   sample.finish = "stop";
   sample.reward = reward;
   return sample;
@@ -65,7 +68,7 @@ TEST(RolloutUpdates, EachHasTheAnswersOfItsGroups) {
   ASSERT_EQ(first.target_tokens, 2);
   std::vector<float> advantages;
   for (const data::PackedRow& row : first.rows)
-    for (const data::SampledToken& token : row.sampled) advantages.push_back(token.advantage);
+    advantages.insert(advantages.end(), row.sampled.advantages.begin(), row.sampled.advantages.end());
   EXPECT_EQ(advantages, (std::vector<float>{0, 0.5f}));
 }
 

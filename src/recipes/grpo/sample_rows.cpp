@@ -1,7 +1,5 @@
 #include "recipes/grpo/sample_rows.h"
 
-#include <limits>
-
 #include "base/error.h"
 
 namespace temper::recipes {
@@ -94,32 +92,26 @@ SampleRows rows_of(const std::vector<SampledAnswer*>& samples, int64_t max_token
   return made;
 }
 
-void SampleRows::take(const std::vector<float>& values, std::vector<float> Passage::*list) const {
+void SampleRows::take(const std::vector<float>& values,
+                      data::TokenColumns::Column data::TokenColumns::*column) const {
   invariant(values.size() == targets.size(), "every sampled token has a value");
   for (size_t i = 0; i < values.size(); ++i) {
     const auto& [sample, index, token] = targets[i];
     Passage& passage = sample->passages[index];
-    (passage.*list).resize(passage.ids.size());
-    (passage.*list)[token] = values[i];
+    (passage.columns.*column).resize(passage.ids.size());
+    (passage.columns.*column)[token] = values[i];
   }
 }
 
 void SampleRows::fill() {
   auto next = targets.begin();
   for (data::PackedRow& row : rows) {
-    row.sampled.resize(static_cast<size_t>(row.num_targets()));
-    for (data::SampledToken& token : row.sampled) {
-      const auto& [sample, index, at] = *next++;
-      const Passage& passage = sample->passages[index];
-      token.advantage =
-          passage.advantages.empty() ? static_cast<float>(sample->advantage) : passage.advantages[at];
-      token.rollout_log_prob = passage.log_probs[at];
-      if (!passage.kept.empty()) token.kept = passage.kept[at];
-      token.old_log_prob =
-          passage.old_log_probs.empty() ? std::numeric_limits<float>::quiet_NaN() : passage.old_log_probs[at];
-      if (!passage.values.empty()) token.old_value = passage.values[at];
-      if (!passage.returns.empty()) token.value_return = passage.returns[at];
-      if (!passage.reference_log_probs.empty()) token.reference_log_prob = passage.reference_log_probs[at];
+    row.sampled = {};
+    for (int64_t count = row.num_targets(); count > 0; --count) {
+      const auto& [sample, index, token] = *next++;
+      const data::TokenColumns& known = sample->passages[index].columns;
+      row.sampled.append(known, token);
+      if (known.advantages.empty()) row.sampled.advantages.back() = static_cast<float>(sample->advantage);
     }
   }
 }

@@ -15,10 +15,10 @@ struct SampleRows {
   };
   std::vector<Place> targets;
 
-  // A value of each target, in their order, comes to its token: an entry of that list of its passage, in
+  // A value of each target, in their order, comes to its token: an entry of that column of its passage, in
   // which all other tokens have 0 unless they have a value already.
-  void take(const std::vector<float>& values, std::vector<float> Passage::*list) const;
-  // What is known of each target, from what the samples hold now (SampledToken).
+  void take(const std::vector<float>& values, data::TokenColumns::Column data::TokenColumns::*column) const;
+  // What is known of each target, from what the samples hold now.
   void fill();
 };
 

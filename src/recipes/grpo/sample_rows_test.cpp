@@ -11,18 +11,19 @@ TEST(SampleRows, ScoresComeToTheTokensThatTheyAreOf) {
   one.passages.push_back({.prompt = {1, 2},
                           .ids = {3, 4, 5},
                           .sampled = {1, 0, 1},
-                          .log_probs = {-1, 0, -2},
+                          .columns = {.rollout_log_probs = {-1, 0, -2}},
                           .versions = {0, 0, 0}});
-  two.passages.push_back({.prompt = {1}, .ids = {6}, .sampled = {1}, .log_probs = {-3}, .versions = {0}});
+  two.passages.push_back(
+      {.prompt = {1}, .ids = {6}, .sampled = {1}, .columns = {.rollout_log_probs = {-3}}, .versions = {0}});
   SampleRows rows = rows_of({&one, &two}, 16, data::Packing::kNone, true);
   ASSERT_EQ(rows.targets.size(), 3u);
   std::vector<float> scores;  // 10 times the token
   for (const auto& [sample, passage, token] : rows.targets)
     scores.push_back(10.0f * static_cast<float>(sample->passages[passage].ids[token]));
-  rows.take(scores, &Passage::old_log_probs);
-  EXPECT_EQ(one.passages[0].old_log_probs, (std::vector<float>{30, 0, 50}));
-  EXPECT_EQ(two.passages[0].old_log_probs, (std::vector<float>{60}));
-  EXPECT_TRUE(one.passages[0].reference_log_probs.empty());
+  rows.take(scores, &data::TokenColumns::old_log_probs);
+  EXPECT_EQ(one.passages[0].columns.old_log_probs, (std::vector<float>{30, 0, 50}));
+  EXPECT_EQ(two.passages[0].columns.old_log_probs, (std::vector<float>{60}));
+  EXPECT_TRUE(one.passages[0].columns.reference_log_probs.empty());
 }
 
 }  // namespace

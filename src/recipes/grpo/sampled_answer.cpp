@@ -46,13 +46,15 @@ Json to_json(const SampledAnswer& sample, const Prompt& prompt, const std::vecto
   for (size_t i = 0; i < sample.parts.size(); ++i) parts.emplace_back(reward_names.at(i), sample.parts[i]);
   Json::Array passages;
   for (const Passage& passage : sample.passages) {
-    Json& written = passages.emplace_back(Json::Object{{"prompt", list_of(passage.prompt)},
-                                                       {"ids", list_of(passage.ids)},
-                                                       {"sampled", list_of(passage.sampled)},
-                                                       {"log_probs", list_of(passage.log_probs)},
-                                                       {"versions", list_of(passage.versions)}});
-    if (std::any_of(passage.kept.begin(), passage.kept.end(), [](float kept) { return kept != 0; }))
-      written.set("kept", list_of(passage.kept));
+    Json& written =
+        passages.emplace_back(Json::Object{{"prompt", list_of(passage.prompt)},
+                                           {"ids", list_of(passage.ids)},
+                                           {"sampled", list_of(passage.sampled)},
+                                           {"log_probs", list_of(passage.columns.rollout_log_probs)},
+                                           {"versions", list_of(passage.versions)}});
+    const std::vector<float>& kept = passage.columns.kept;
+    if (std::any_of(kept.begin(), kept.end(), [](float each) { return each != 0; }))
+      written.set("kept", list_of(kept));
     if (!passage.experts.empty()) written.set("experts", list_of(passage.experts));
   }
   Json line = Json::Object{{"rollout", sample.rollout},
@@ -88,9 +90,8 @@ SampledAnswer sample_from(const Json& line) {
     passage.prompt = values_of<int32_t>(each.at("prompt"));
     passage.ids = values_of<int32_t>(each.at("ids"));
     passage.sampled = values_of<uint8_t>(each.at("sampled"));
-    passage.log_probs = values_of<float>(each.at("log_probs"));
-    const Json* const kept = each.find("kept");
-    passage.kept = kept != nullptr ? values_of<float>(*kept) : std::vector<float>(passage.ids.size(), 0);
+    passage.columns.rollout_log_probs = values_of<float>(each.at("log_probs"));
+    if (const Json* kept = each.find("kept")) passage.columns.kept = values_of<float>(*kept);
     passage.versions = values_of<uint64_t>(each.at("versions"));
     if (const Json* experts = each.find("experts")) passage.experts = values_of<int32_t>(*experts);
   }
@@ -101,11 +102,11 @@ SampledAnswer sample_from(const Json& line) {
 Json scores_to_json(const SampledAnswer& sample) {
   Json::Array passages;
   for (const Passage& passage : sample.passages) {
-    Json& written =
-        passages.emplace_back(Json::Object{{"old_log_probs", list_of(passage.old_log_probs)},
-                                           {"reference_log_probs", list_of(passage.reference_log_probs)}});
-    if (passage.values.empty()) continue;
-    written.set("values", list_of(passage.values));
+    Json& written = passages.emplace_back(
+        Json::Object{{"old_log_probs", list_of(passage.columns.old_log_probs)},
+                     {"reference_log_probs", list_of(passage.columns.reference_log_probs)}});
+    if (passage.columns.values.empty()) continue;
+    written.set("values", list_of(passage.columns.values));
     written.set("value_behind", double{passage.value_behind});
   }
   return Json::Object{{"rollout", sample.rollout},
@@ -120,10 +121,11 @@ void take_scores(const Json& line, SampledAnswer& sample) {
     fail("[rollouts] scores of {} passages stand behind a sample of {}", passages.size(),
          sample.passages.size());
   for (size_t i = 0; i < passages.size(); ++i) {
-    sample.passages[i].old_log_probs = values_of<float>(passages[i].at("old_log_probs"));
-    sample.passages[i].reference_log_probs = values_of<float>(passages[i].at("reference_log_probs"));
+    data::TokenColumns& columns = sample.passages[i].columns;
+    columns.old_log_probs = values_of<float>(passages[i].at("old_log_probs"));
+    columns.reference_log_probs = values_of<float>(passages[i].at("reference_log_probs"));
     if (const Json* values = passages[i].find("values")) {
-      sample.passages[i].values = values_of<float>(*values);
+      columns.values = values_of<float>(*values);
       sample.passages[i].value_behind = static_cast<float>(passages[i].at("value_behind").as_double());
     }
   }

@@ -5,30 +5,23 @@
 #include <vector>
 
 #include "base/json.h"
+#include "data/rows/token_columns.h"
 #include "recipes/grpo/prompts.h"
 
 namespace temper::recipes {
 
 // Tokens that the model saw one after another: a prompt, and behind it what was sampled and what an
-// environment said between. All lists but the prompt's have one entry for each of `ids`.
+// environment said between. All lists but the prompt's and the experts' have one entry for each of `ids`.
 struct Passage {
   std::vector<int32_t> prompt = {}, ids = {};
   std::vector<uint8_t> sampled = {};  // 1: by the model
-  std::vector<float> log_probs = {};  // as the engine reported them; 0 of an environment's
-  // The log of the probability mass that top_k, top_p and min_p kept when it was sampled; 0 of an
-  // environment's.
-  std::vector<float> kept = {};
+  // 0 of an environment's tokens. Advantages only where they differ from token to token: else the sample's.
+  data::TokenColumns columns = {};
   std::vector<uint64_t> versions = {};  // of the weights that sampled: how many updates they had had
   // Of all tokens but the last, prompt first: the experts that each took, router after router. None: no
   // update needs them.
   std::vector<int32_t> experts = {};
-  // When learning begins: by the weights that sampled, and by the reference. Empty: unused.
-  std::vector<float> old_log_probs = {}, reference_log_probs = {};
-  // Of a critic: what it expects before each token is sampled, and behind the last sampled one.
-  std::vector<float> values = {};
-  float value_behind = 0;
-  std::vector<float> advantages = {};  // where they differ from token to token; else the sample's
-  std::vector<float> returns = {};     // that the critic learns
+  float value_behind = 0;  // what a critic expects behind the last sampled token
 
   int64_t count_sampled() const;
 };

@@ -30,10 +30,11 @@ std::vector<float> Scorer::log_probs(const layers::Decoder& model, const layers:
 // Where one update follows, and the KL lowers no rewards, its own log-probabilities are the old ones.
 void Scorer::score(const SampleRows& rows) const {
   const bool reference = keys_.kl_factor() > 0, in_rewards = keys_.preset().kl_in_rewards && reference;
-  if (are_kept() || in_rewards) rows.take(log_probs(model_, adapter_, rows), &Passage::old_log_probs);
+  if (are_kept() || in_rewards)
+    rows.take(log_probs(model_, adapter_, rows), &data::TokenColumns::old_log_probs);
   if (critic_) {
     const training::TokenValues found = critic_->values(rows.rows);
-    rows.take(found.before, &Passage::values);
+    rows.take(found.before, &data::TokenColumns::values);
     for (size_t i = 0; i < rows.targets.size(); ++i) {  // the last one stays
       const auto& [sample, passage, token] = rows.targets[i];
       sample->passages[passage].value_behind = found.behind[i];
@@ -41,7 +42,7 @@ void Scorer::score(const SampleRows& rows) const {
   }
   if (!reference) return;
   rows.take(log_probs(other_reference_ ? other_reference_->decoder : model_, nullptr, rows),
-            &Passage::reference_log_probs);
+            &data::TokenColumns::reference_log_probs);
 }
 
 }  // namespace temper::recipes

@@ -16,8 +16,8 @@ class Scorer {
   // Reads the reference and the critic, where the loss has them.
   explicit Scorer(const BatchInputs& inputs);
 
-  // Of every target of the rows, into the passages of their samples: Passage::old_log_probs,
-  // reference_log_probs, values and value_behind, as far as the loss reads them. All ranks call it.
+  // Of every target of the rows, into the passages of their samples: old and reference log-probabilities,
+  // values and Passage::value_behind, as far as the loss reads them. All ranks call it.
   void score(const SampleRows& rows) const;
   // Whether later updates of the rollout read the scores, when the weights that sampled are gone.
   bool are_kept() const { return keys_.updates() > 1; }

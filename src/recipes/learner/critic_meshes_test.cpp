@@ -38,10 +38,9 @@ std::vector<PackedRow> all_rows() {
   for (uint32_t i = 0; i < 8; ++i) {
     rows.push_back(answer_row(i, {{3 + i % 4, {{4, true}, {1 + i, true}}}, {2, {{3, true}}}}, i % 2 == 0));
     PackedRow& row = rows.back();
-    row.sampled.resize(static_cast<size_t>(row.num_targets()));
-    for (data::SampledToken& sampled : row.sampled) {
-      sampled.old_value = 0.4f * std::sin(1.3f * static_cast<float>(++token));
-      sampled.value_return = 0.8f * std::cos(0.7f * static_cast<float>(token));
+    for (int64_t target = 0; target < row.num_targets(); ++target) {
+      row.sampled.values.push_back(0.4f * std::sin(1.3f * static_cast<float>(++token)));
+      row.sampled.returns.push_back(0.8f * std::cos(0.7f * static_cast<float>(token)));
     }
   }
   return rows;

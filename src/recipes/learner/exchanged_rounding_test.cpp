@@ -36,7 +36,8 @@ std::vector<Answer> answers_of(const layers::Decoder& model) {
   }
   std::map<int64_t, Answer> all;
   while (engine.step())
-    for (const rollout::Completion& each : engine.take_finished()) all[each.id] = {each.ids, each.log_probs};
+    for (const rollout::Completion& each : engine.take_finished())
+      all[each.id] = {each.ids, each.columns.rollout_log_probs};
   std::vector<Answer> answers;
   for (auto& [id, each] : all) answers.push_back(std::move(each));
   return answers;

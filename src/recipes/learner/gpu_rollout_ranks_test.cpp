@@ -42,7 +42,7 @@ std::map<int64_t, std::pair<std::vector<int32_t>, std::vector<float>>> all_answe
     for (int i = 0; i < kAsked; ++i) engine.add({1, i % 48, i * 7 % 48}, 40, static_cast<uint64_t>(i));
   while (engine.round(!engine.leads() || found.size() == kAsked) != rollout::EngineOfRanks::Round::kDone)
     for (rollout::Completion& each : engine.take_finished())
-      found[each.id % kAsked] = {std::move(each.ids), std::move(each.log_probs)};
+      found[each.id % kAsked] = {std::move(each.ids), std::move(each.columns.rollout_log_probs)};
   return found;
 }
 

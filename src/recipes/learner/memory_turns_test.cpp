@@ -93,7 +93,7 @@ TEST(MemoryTurns, FiveHundredCyclesEndAsTheyBegan) {
       EXPECT_GT(turn.kept_bytes(), 0);
       const rollout::Completion again = both.answer();
       ASSERT_EQ(again.ids, first.ids) << cycle;
-      ASSERT_EQ(again.log_probs, first.log_probs) << cycle;
+      ASSERT_EQ(again.columns.rollout_log_probs, first.columns.rollout_log_probs) << cycle;
       turn.wake();
     }
     {
@@ -123,7 +123,7 @@ TEST(MemoryTurns, UpdatesAreThoseOfAnOptimizerThatNeverSleeps) {
     for (Colocated* each : {&sleeps, &waits}) each->trainer.step(kRows, 1e-2);
     EXPECT_EQ(sleeps.states(), waits.states()) << step;
   }
-  EXPECT_EQ(sleeps.answer().log_probs, waits.answer().log_probs);
+  EXPECT_EQ(sleeps.answer().columns.rollout_log_probs, waits.answer().columns.rollout_log_probs);
 }
 
 TEST(MemoryTurns, WhatSleepsIsAskedForNothing) {

@@ -127,9 +127,10 @@ TEST_P(RolloutMeshes, AnswerWhatOneRankDoes) {
       for (const auto& [number, completion] : expected) {
         const rollout::Completion& other = found.at(number);
         EXPECT_EQ(other.ids, completion.ids) << number;
-        ASSERT_EQ(other.log_probs.size(), completion.log_probs.size());
-        for (size_t i = 0; i < completion.log_probs.size(); ++i)
-          EXPECT_NEAR(other.log_probs[i], completion.log_probs[i], 1e-5) << number << " " << i;
+        ASSERT_EQ(other.columns.rollout_log_probs.size(), completion.columns.rollout_log_probs.size());
+        for (size_t i = 0; i < completion.columns.rollout_log_probs.size(); ++i)
+          EXPECT_NEAR(other.columns.rollout_log_probs[i], completion.columns.rollout_log_probs[i], 1e-5)
+              << number << " " << i;
       }
     }
   }

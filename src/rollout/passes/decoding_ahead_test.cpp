@@ -79,7 +79,8 @@ TEST(DecodingAhead, AnswersAsPassesThatWaitDo) {
         EXPECT_EQ(answer.finish,
                   count < expected[i].ids.size() || i % 3 == 0 ? Finish::kStopToken : expected[i].finish);
         for (size_t t = 0; t < count; ++t)
-          EXPECT_NEAR(answer.log_probs[t], expected[i].log_probs[t], 1e-4) << type << ", request " << i;
+          EXPECT_NEAR(answer.columns.rollout_log_probs[t], expected[i].columns.rollout_log_probs[t], 1e-4)
+              << type << ", request " << i;
       }
       EXPECT_GT(loop.ahead.computed(), loop.started);  // most passes followed another one
       EXPECT_EQ(loop.cache.available_pages(), pages);

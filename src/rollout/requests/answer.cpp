@@ -36,8 +36,8 @@ std::optional<Finish> Answer::add(const ChosenToken& token, const WeightVersions
     return Finish::kFailed;
   }
   result_.ids.push_back(token.id);
-  result_.log_probs.push_back(token.log_prob);
-  result_.kept.push_back(token.kept);
+  result_.columns.rollout_log_probs.push_back(token.log_prob);
+  result_.columns.kept.push_back(token.kept);
   result_.versions.push_back(versions.model);
   if (request_.adapter != nullptr) result_.adapter_versions.push_back(versions.adapter);
   if (std::find(request_.stop_ids.begin(), request_.stop_ids.end(), token.id) != request_.stop_ids.end())

@@ -20,8 +20,8 @@ struct WeightVersions {
 // What a pass chose as the next token of one request.
 struct ChosenToken {
   int32_t id = ops::kNoToken;  // kNoToken: the logits were no distribution
-  float log_prob = 0;          // as in Completion::log_probs
-  float kept = 0;              // as in Completion::kept
+  float log_prob = 0;          // as TokenColumns::rollout_log_probs
+  float kept = 0;              // as TokenColumns::kept
 };
 
 // The answer to one request, token by token until it ends.

@@ -15,8 +15,8 @@ TEST(Answer, EndsAtAStopTokenItsLengthOrTheContext) {
   EXPECT_FALSE(stopped.take({9, -2, -0.5f}, {}));
   EXPECT_EQ(stopped.result().finish, Finish::kStopToken);
   EXPECT_EQ(stopped.result().ids, (Ids{5, 9}));
-  EXPECT_EQ(stopped.result().log_probs, (std::vector<float>{-1, -2}));
-  EXPECT_EQ(stopped.result().kept, (std::vector<float>{0, -0.5f}));
+  EXPECT_EQ(stopped.result().columns.rollout_log_probs, (std::vector<float>{-1, -2}));
+  EXPECT_EQ(stopped.result().columns.kept, (std::vector<float>{0, -0.5f}));
   for (const auto& [context, most, end] :
        {std::tuple{64, 4, Finish::kLength}, {6, 3, Finish::kContext}, {7, 4, Finish::kContext}}) {
     Answer answer(request, 0, context, nullptr);

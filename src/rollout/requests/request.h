@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "data/rows/token_columns.h"
 #include "layers/adapter.h"
 #include "ops/sample/sampler.h"
 
@@ -39,13 +40,9 @@ enum class Finish {
 };
 
 struct Completion {
-  int64_t id = 0;                     // as Engine::add gave it
-  std::vector<int32_t> ids = {};      // what was sampled, the stop token, too
-  std::vector<float> log_probs = {};  // of each, over the whole vocabulary
-  // Of each, the log of the probability mass that top-k, top-p and min-p kept (ops::NextToken): where
-  // log-probabilities are at the temperature of sampling and there is no penalty, log_probs - kept are those
-  // of the truncated distribution. Of a token that was forced: of what would have been sampled.
-  std::vector<float> kept = {};
+  int64_t id = 0;                               // as Engine::add gave it
+  std::vector<int32_t> ids = {};                // what was sampled, the stop token, too
+  data::TokenColumns columns = {};              // of each, its rollout_log_probs and kept
   std::vector<uint64_t> versions = {};          // of the model's weights that each was sampled by
   std::vector<uint64_t> adapter_versions = {};  // of the adapter's; none without one
   Finish finish = Finish::kLength;

@@ -11,7 +11,8 @@ namespace {
 template <class Row>
 auto fields_of(Row& row) {
   auto& [ids, targets, document_lengths, sources, answers, sampled, experts] = row;
-  return std::tie(ids, targets, document_lengths, sources, answers, sampled, experts);
+  return std::tuple_cat(std::tie(ids, targets, document_lengths, sources, answers),
+                        data::TokenColumns::all_of(sampled), std::tie(experts));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ class PolicyGradient::Step : public StepLoss {
  public:
   Step(const PolicyGradient& objective, const std::vector<data::PackedRow>& rows, collectives::Group& ranks)
       : model_(objective.model_), options_(objective.options_), sampled_(sampled_tokens(rows)) {
-    std::array<int64_t, 2> counts{count_sampled(rows), std::ssize(sampled_)};
+    std::array<int64_t, 2> counts{count_sampled(rows), std::ssize(sampled_.advantages)};
     ranks.sum("sampled answers and tokens", std::span<int64_t>(counts));
     update_ = {counts[0], counts[1], options_.most_tokens};
   }
@@ -99,8 +99,7 @@ class PolicyGradient::Step : public StepLoss {
     size_t at = 0;
     for (const int64_t length : lengths) {
       const auto count = static_cast<size_t>(length);
-      const std::span<const data::SampledToken> tokens(sampled_.data() + next_, count);
-      const Columns own(tokens, now.subspan(at, count));
+      const Columns own(sampled_, next_, now.subspan(at, count));
       std::vector<double> gradients(count);
       losses::policy_loss(options_.loss, own.answer(options_), update_, gradients, result.sums);
       slopes.insert(slopes.end(), gradients.begin(), gradients.end());
@@ -117,17 +116,21 @@ class PolicyGradient::Step : public StepLoss {
     return std::vector<float>(static_cast<size_t>(entropies.numel()), static_cast<float>(slope));
   }
 
-  // An answer's tokens as the formulas read them.
+  // An answer's tokens, from the first on, as the formulas read them.
   struct Columns {
-    Columns(std::span<const data::SampledToken> tokens, std::span<const float> log_probs)
+    Columns(const data::TokenColumns& all, size_t first, std::span<const float> log_probs)
         : now(log_probs.begin(), log_probs.end()) {
-      for (const data::SampledToken& token : tokens) {
-        old.push_back(std::isnan(token.old_log_prob) ? now[old.size()] : token.old_log_prob);
-        reference.push_back(token.reference_log_prob);
-        rollout.push_back(token.rollout_log_prob);
-        kept.push_back(token.kept);
-        advantages.push_back(token.advantage);
-      }
+      const auto part = [&](const data::TokenColumns::Column& column) {
+        const auto own = std::span(column).subspan(first, now.size());
+        return std::vector<double>(own.begin(), own.end());
+      };
+      old = part(all.old_log_probs);
+      for (size_t i = 0; i < old.size(); ++i)
+        if (std::isnan(old[i])) old[i] = now[i];
+      reference = part(all.reference_log_probs);
+      rollout = part(all.rollout_log_probs);
+      advantages = part(all.advantages);
+      kept = part(all.kept);
     }
     losses::PolicyAnswer answer(const PolicyOptions& options) const {
       losses::PolicyAnswer all{now, old, reference, rollout, advantages, kept};
@@ -140,7 +143,7 @@ class PolicyGradient::Step : public StepLoss {
 
   const layers::Decoder& model_;
   const PolicyOptions options_;
-  std::vector<data::SampledToken> sampled_;
+  data::TokenColumns sampled_;
   losses::PolicyUpdate update_;
   size_t next_ = 0;  // of sampled_
 };

@@ -10,7 +10,7 @@ struct PolicyOptions {
   double entropy_factor = 0;  // of the mean entropy over the update's sampled tokens, which is added
   int64_t most_tokens = 0;    // the longest answer allowed (losses::PolicyUpdate)
   bool tells_kl = false;      // rows know the reference where the loss does not need it, too
-  // Whether corrections know what a truncation left out when tokens were sampled (SampledToken::kept).
+  // Whether corrections know what a truncation left out when tokens were sampled (TokenColumns::kept).
   bool corrects_truncation = false;
 };
 

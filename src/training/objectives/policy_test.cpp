@@ -21,8 +21,6 @@ using data::PackedRow;
 using op_testing::close;
 using op_testing::Doubles;
 
-constexpr float kOwn = std::numeric_limits<float>::quiet_NaN();
-
 std::vector<PackedRow> answer_rows(bool share) {
   const auto group = [](int64_t prompt, std::initializer_list<int64_t> lengths) {
     TestDialogue dialogue{prompt, {}};
@@ -51,10 +49,13 @@ void set_sampled(std::vector<PackedRow>& rows, const layers::Decoder& model, dou
   const std::vector<float> now = target_log_probs(model, nullptr, rows, temperature, 0);
   size_t next = 0;
   for (size_t r = 0; r < rows.size(); ++r) {
-    rows[r].sampled.resize(static_cast<size_t>(rows[r].num_targets()));
-    for (size_t t = 0; t < rows[r].sampled.size(); ++t, ++next)
-      rows[r].sampled[t] = {wave(r, t, 0.7), now[next] + old_apart * wave(r, t, 1.3),
-                            now[next] + 0.2f * wave(r, t, 2.1), now[next] + 0.3f * wave(r, t, 0.4)};
+    rows[r].sampled = {};
+    for (size_t t = 0; t < static_cast<size_t>(rows[r].num_targets()); ++t, ++next)
+      rows[r].sampled.append({.rollout_log_probs = {now[next] + 0.3f * wave(r, t, 0.4)},
+                              .old_log_probs = {now[next] + old_apart * wave(r, t, 1.3)},
+                              .reference_log_probs = {now[next] + 0.2f * wave(r, t, 2.1)},
+                              .advantages = {wave(r, t, 0.7)}},
+                             0);
   }
 }
 
@@ -86,7 +87,7 @@ TEST(PolicyGradient, WithEqualAdvantagesIsThatOfTheLikelihood) {
       optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {});
       Trainer likelihood(model->decoder, optimizer, {});
       const StepResult expected = likelihood.step(rows, 0);
-      for (PackedRow& row : rows) row.sampled.assign(static_cast<size_t>(row.num_targets()), {1, kOwn, 0, 0});
+      for (PackedRow& row : rows) row.sampled.advantages.assign(static_cast<size_t>(row.num_targets()), 1);
       const StepResult found = policy.trainer.step(rows, 0);
       const Doubles wanted = gradients_of(model->decoder.parameters());
       EXPECT_TRUE(close(policy.gradients(), wanted, 1e-5)) << type << share;
@@ -112,12 +113,12 @@ double loss_of(const layers::Decoder& model, const std::vector<PackedRow>& rows,
         const size_t count = static_cast<size_t>(answer.length) - 1;
         std::vector<double> values[5], gradients(count);
         for (size_t i = 0; i < count; ++i, ++token, ++next) {
-          const data::SampledToken& known = row.sampled[token];
+          const data::TokenColumns& known = row.sampled;
           values[0].push_back(now[next]);
-          values[1].push_back(known.old_log_prob);
-          values[2].push_back(known.reference_log_prob);
-          values[3].push_back(known.rollout_log_prob);
-          values[4].push_back(known.advantage);
+          values[1].push_back(known.old_log_probs[token]);
+          values[2].push_back(known.reference_log_probs[token]);
+          values[3].push_back(known.rollout_log_probs[token]);
+          values[4].push_back(known.advantages[token]);
         }
         losses::policy_loss(options.loss, {values[0], values[1], values[2], values[3], values[4]}, update,
                             gradients, sums);
@@ -250,7 +251,6 @@ TEST(PolicyGradient, TheEntropyIsMaximised) {
   options.entropy_factor = 0.7;
   PolicyBench bench(options);
   std::vector<PackedRow> rows = answer_rows(true);
-  for (PackedRow& row : rows) row.sampled.assign(static_cast<size_t>(row.num_targets()), {0, kOwn, 0, 0});
   const StepResult before = bench.trainer.step(rows, 0);
   const auto tokens = static_cast<double>(before.policy->sums.tokens);
   EXPECT_NEAR(before.loss, -0.7 * before.policy->entropy / tokens, 1e-6);

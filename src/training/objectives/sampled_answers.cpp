@@ -43,13 +43,12 @@ SampledAnswers find_sampled(const Tensor& targets, std::span<const DocumentSpan>
   return found;
 }
 
-std::vector<data::SampledToken> sampled_tokens(const std::vector<data::PackedRow>& rows) {
-  std::vector<data::SampledToken> all;
+data::TokenColumns sampled_tokens(const std::vector<data::PackedRow>& rows) {
+  data::TokenColumns all;
   for (const data::PackedRow& row : rows) {
-    const auto targets = static_cast<size_t>(row.num_targets());
-    invariant(row.sampled.empty() || row.sampled.size() == targets, "every target was sampled");
-    all.insert(all.end(), row.sampled.begin(), row.sampled.end());
-    if (row.sampled.empty()) all.resize(all.size() + targets);  // of a rehearsal
+    const int64_t targets = row.num_targets();
+    invariant(row.sampled.fits(targets), "every target was sampled");
+    for (int64_t target = 0; target < targets; ++target) all.append(row.sampled, static_cast<size_t>(target));
   }
   return all;
 }

@@ -18,8 +18,8 @@ struct SampledAnswers {
 // Of documents that follow one another from token 0; targets [tokens] int32 on the CPU.
 SampledAnswers find_sampled(const Tensor& targets, std::span<const DocumentSpan> documents);
 
-// What is known of the rows' targets, in their order.
-std::vector<data::SampledToken> sampled_tokens(const std::vector<data::PackedRow>& rows);
+// What is known of the rows' targets, in their order, in columns that all have an entry for each.
+data::TokenColumns sampled_tokens(const std::vector<data::PackedRow>& rows);
 
 // Answers that have a target.
 int64_t count_sampled(const std::vector<data::PackedRow>& rows);

@@ -25,7 +25,7 @@ class ValueLearning::Step : public StepLoss {
   Step(const ValueLearning& objective, const std::vector<data::PackedRow>& rows, collectives::Group& ranks)
       : objective_(objective),
         sampled_(sampled_tokens(rows)),
-        tokens_(ranks.sum("sampled tokens", std::ssize(sampled_))) {}
+        tokens_(ranks.sum("sampled tokens", std::ssize(sampled_.values))) {}
 
   Var of(Tape& tape, const LossInputs& inputs, PendingStep& pending) override {
     const SampledAnswers answers = find_sampled(inputs.targets, inputs.documents);
@@ -50,9 +50,9 @@ class ValueLearning::Step : public StepLoss {
     // All tensor ranks compute all values: of their gradients each gives its share, whose sum is whole.
     const int sharers = objective_.model_.ranks().tensor_ranks();
     for (const float value : now.values<float>()) {
-      const data::SampledToken& token = sampled_[next_++];
-      const losses::ValueLoss found =
-          losses::value_loss(value, token.old_value, token.value_return, objective_.options_.clip);
+      const losses::ValueLoss found = losses::value_loss(value, sampled_.values[next_],
+                                                         sampled_.returns[next_], objective_.options_.clip);
+      ++next_;
       loss += found.loss / static_cast<double>(tokens_);
       slopes.push_back(static_cast<float>(found.gradient / (static_cast<double>(tokens_) * sharers)));
       result.clipped += found.clipped;
@@ -62,7 +62,7 @@ class ValueLearning::Step : public StepLoss {
   }
 
   const ValueLearning& objective_;
-  const std::vector<data::SampledToken> sampled_;
+  const data::TokenColumns sampled_;
   const int64_t tokens_;  // of the update, of all ranks
   size_t next_ = 0;       // of sampled_
 };

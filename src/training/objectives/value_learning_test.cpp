@@ -25,10 +25,10 @@ std::vector<PackedRow> critic_rows(bool share) {
 void set_known(std::vector<PackedRow>& rows, float around) {
   int token = 0;
   for (PackedRow& row : rows) {
-    row.sampled.resize(static_cast<size_t>(row.num_targets()));
-    for (data::SampledToken& sampled : row.sampled) {
-      sampled.old_value = around + 0.4f * std::sin(1.3f * static_cast<float>(++token));
-      sampled.value_return = around + 0.8f * std::cos(0.7f * static_cast<float>(token));
+    row.sampled = {};
+    for (int64_t target = 0; target < row.num_targets(); ++target) {
+      row.sampled.values.push_back(around + 0.4f * std::sin(1.3f * static_cast<float>(++token)));
+      row.sampled.returns.push_back(around + 0.8f * std::cos(0.7f * static_cast<float>(token)));
     }
   }
 }
@@ -58,8 +58,8 @@ struct CriticBench {
     double sum = 0;
     size_t next = 0;
     for (const PackedRow& row : rows)
-      for (const data::SampledToken& token : row.sampled)
-        sum += losses::value_loss(values[next++], token.old_value, token.value_return, clip).loss;
+      for (size_t i = 0; i < row.sampled.values.size(); ++i)
+        sum += losses::value_loss(values[next++], row.sampled.values[i], row.sampled.returns[i], clip).loss;
     return sum / static_cast<double>(values.size());
   }
   std::unique_ptr<models::Model> model;

@@ -80,7 +80,7 @@ class Errors {
 
  private:
   int64_t first_expert(const Placement& placement, const Quantizer& weight) const {
-    if (weight.planned.experts == 0 || placement.is_whole()) return 0;
+    if (weight.planned.experts == 0 || placement.has_whole()) return 0;
     const int64_t experts = model_.quantizers().plan().find(weight.planned.name)->experts;
     return placement.held().rows.front().whole / (placement.whole()[0] / experts);
   }

@@ -251,6 +251,7 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
   check_weights(folder, table);
   const bool transposed = holds_transposed(folder, table);
   for (size_t i = 0; i < table.specs().size(); ++i) {
+    if (!layout[i].is_here()) continue;
     const WeightSpec& spec = table.specs()[i];
     const bool whole = take_nf4 && spec.quantize;  // matrices are encoded before they are divided
     int64_t first = 0;

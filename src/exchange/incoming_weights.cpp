@@ -59,7 +59,7 @@ Loading loading_for(std::string_view hardware) {
 IncomingWeights::IncomingWeights(layers::ParameterStore& parameters, Names names, Loading loading,
                                  quantizers::Quantizers* quantizers)
     : parameters_(parameters), quantizers_(quantizers), scales_(scales_of(quantizers)), loading_(loading) {
-  if (parameters.layout().mesh().size() > 1)
+  if (parameters.layout().ranks() > 1)
     fail("[weights] this process holds a part of the model; weights are taken by one that has all of it");
   for (size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].scales.defined())

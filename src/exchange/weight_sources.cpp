@@ -39,7 +39,7 @@ void send_owned(Sender& sender, const std::vector<PlacedTensor>& parameters, int
     const Placement& placement = *each.placement;
     if (placement.rank_of(placement.part()) != rank) continue;  // another replica's
     const Tensor own = each.own.on(sender.memory(), MemoryTag::kWorkspace).contiguous(MemoryTag::kWorkspace);
-    if (placement.is_whole())
+    if (placement.has_whole())
       sender.add(each.name, own);
     else
       sender.add(each.name, placement.whole(), placement.owned_runs(), own.reshape({own.numel()}));

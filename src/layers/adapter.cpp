@@ -43,6 +43,31 @@ Mesh mesh_of_adapters(const ParameterStore& base) {
   return mesh;
 }
 
+// An adapter's matrices are on the stage of the weight that they update or copy.
+Stages stages_of(const ParameterStore& base, const LoraPlan& plan, const WeightTable& own) {
+  Stages stages = base.layout().stages();
+  if (stages.count == 1) return stages;
+  std::vector<int> of(own.specs().size());
+  const auto put = [&](const std::string& name, std::string_view weight) {
+    of[static_cast<size_t>(own.find(name) - own.specs().data())] = stages.of[base.index_of(weight)];
+  };
+  for (const LoraTarget& target : plan.targets) {
+    put(lora_a_name(*target.spec), target.spec->name);
+    put(lora_b_name(target), target.spec->name);
+  }
+  for (const LoraSaved& saved : plan.saved)
+    put(saved_name(saved.source), base.table().find_target(saved.source).spec->name);
+  stages.of = std::move(of);
+  return stages;
+}
+
+ParameterStore own_parameters(const ParameterStore& base, const LoraPlan& plan) {
+  WeightTable table = checked_table(base, plan);
+  Stages stages = stages_of(base, plan, table);
+  return ParameterStore(std::move(table), base.dtype(), base.device(), {}, mesh_of_adapters(base),
+                        base.layout().rank(), std::move(stages));
+}
+
 // The first of an expert's rows that a target updates, as the store counts an expert's rows: of its kinds
 // (gate, up) ranks have equal parts.
 int64_t own_row_of_expert(const ParameterStore& base, const LoraTarget& target) {
@@ -62,10 +87,7 @@ int64_t own_row(const ParameterStore& base, const WeightSpec& spec, int64_t firs
 }  // namespace
 
 Adapter::Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& base)
-    : config_(std::move(config)),
-      plan_(plan),
-      parameters_(checked_table(base, plan), base.dtype(), base.device(), {}, mesh_of_adapters(base),
-                  base.layout().rank()) {
+    : config_(std::move(config)), plan_(plan), parameters_(own_parameters(base, plan)) {
   updates_.resize(base.table().specs().size() + base.table().tied().size());
   copies_.resize(updates_.size());
   for (const LoraTarget& target : plan_.targets) {
@@ -105,6 +127,7 @@ void Adapter::initialize(const ParameterStore& base, uint64_t seed) {
   for (const LoraSaved& saved : plan_.saved) {
     const WeightTable::Place place = base.table().find_target(saved.source);
     const Tensor copy = parameters_.at(saved_name(saved.source)).value;
+    if (copy.numel() == 0) continue;  // on another stage
     copy.copy_from(base.value(place.spec->name)
                        .narrow(0, own_row(base, *place.spec, place.row, place.rows), copy.dim(0)));
   }

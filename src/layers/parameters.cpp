@@ -68,8 +68,12 @@ void fill(const Tensor& value, float number) {
 }  // namespace
 
 ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device,
-                               std::optional<primitives::FrozenFormat> frozen, const Mesh& mesh, int rank)
-    : table_(std::move(table)), layout_(table_, mesh, rank), dtype_(dtype), device_(device) {
+                               std::optional<primitives::FrozenFormat> frozen, const Mesh& mesh, int rank,
+                               Stages stages)
+    : table_(std::move(table)),
+      layout_(table_, mesh, rank, std::move(stages)),
+      dtype_(dtype),
+      device_(device) {
   const auto empty = [&](const Shape& shape, DType kept) {
     return Tensor::empty(shape, kept, MemoryTag::kWeights, device);
   };
@@ -120,14 +124,6 @@ Tensor ParameterStore::make_value(size_t index) {
 void ParameterStore::drop_value(size_t index) {
   parameters_[index].value = {};
   if (four_bits_[index]) four_bits_[index]->matrix.codes = {};
-}
-
-Tensor ParameterStore::take_gradient(size_t index) {
-  const Parameter& parameter = parameters_[index];
-  const GradTarget found = parameter.grad->target(parameter.value);
-  if (!found.accumulate) found.buffer.fill_zero();
-  parameter.grad->release();
-  return found.buffer;
 }
 
 Tensor ParameterStore::own_gradient_memory(size_t index) {
@@ -270,12 +266,13 @@ int64_t ParameterStore::num_elements() const {
 void ParameterStore::initialize(uint64_t seed, double deviation) {
   changed();
   for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!layout_[i].is_here()) continue;
     const WeightSpec& spec = table_.specs()[i];
     const Parameter& parameter = parameters_[i];
     // Random numbers belong to elements of the whole.
     if (spec.buffer) {
       fill(parameter.value, 0);
-    } else if (spec.shape.ndim() >= 2 && (parameter.scales.defined() || !layout_[i].is_whole())) {
+    } else if (spec.shape.ndim() >= 2 && (parameter.scales.defined() || !layout_[i].has_whole())) {
       const Tensor values = Tensor::empty(spec.shape, dtype_, MemoryTag::kWorkspace, device_);
       fill_normal(values, seed, i, deviation);
       set_rows(spec.name, 0, values);
@@ -290,7 +287,7 @@ void ParameterStore::initialize(uint64_t seed, double deviation) {
 void ParameterStore::enable_gradients(DType dtype) {
   gradients_ = dtype;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (spec(i).buffer) continue;
+    if (spec(i).buffer || !layout_[i].is_here()) continue;
     Parameter& parameter = parameters_[i];
     if (parameter.scales.defined())
       fail("weights that are kept in {} cannot be trained",

@@ -58,10 +58,11 @@ class ParameterStore {
  public:
   // Memory for every value (tag weights), uninitialized. With `frozen` the weights that quantizers may target
   // are kept in 8 or 4 bits, and nothing can be trained. Those in 4 bits have the magnitudes of the whole
-  // matrix on every rank, and its codes. Of a mesh a rank holds what its layout says. What a rank holds of a
-  // model cannot compute by itself.
+  // matrix on every rank, and its codes. Of a mesh, and of stages of it, a rank holds what its layout says:
+  // of some parameters perhaps nothing. What a rank holds of a model cannot compute by itself.
   ParameterStore(WeightTable table, DType dtype, Device device,
-                 std::optional<primitives::FrozenFormat> frozen = {}, const Mesh& mesh = {}, int rank = 0);
+                 std::optional<primitives::FrozenFormat> frozen = {}, const Mesh& mesh = {}, int rank = 0,
+                 Stages stages = {});
 
   const WeightTable& table() const { return table_; }
   // What WeightTable knows of the files that were read.
@@ -85,9 +86,8 @@ class ParameterStore {
   // Memory for the value, uninitialized, until it is dropped.
   Tensor make_value(size_t index);
   void drop_value(size_t index);
-  // Of gradients that are summed layer by layer: the whole one, zeros where no pass reached it, which the
-  // store forgets; and the part of the sum that it keeps until reset_gradients(), zeros before it is set.
-  Tensor take_gradient(size_t index);
+  // Of gradients that are summed layer by layer the part of the sum that the store keeps until
+  // reset_gradients(), zeros before it is set.
   bool has_own_gradient(size_t index) const { return own_gradients_[index].filled; }
   Tensor own_gradient_memory(size_t index);
   void set_own_gradient(size_t index) { own_gradients_[index].filled = true; }
@@ -123,9 +123,10 @@ class ParameterStore {
   uint64_t version() const { return version_; }
   void changed();
 
-  // From now on every parameter that is no buffer has a gradient (an Error where some are kept in 8 bits)
-  // that accumulates until reset_gradients(). Its memory (tag gradients) comes when backward first reaches
-  // it, or for all of them with allocate_gradients(), and stays until release_gradients().
+  // From now on every parameter that the store holds and that is no buffer has a gradient (an Error where
+  // some are kept in 8 bits) that accumulates until reset_gradients(). Its memory (tag gradients) comes when
+  // backward first reaches it, or for all of them with allocate_gradients(), and stays until
+  // release_gradients().
   void enable_gradients(DType dtype);
   void allocate_gradients();
   void reset_gradients();

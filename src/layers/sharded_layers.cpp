@@ -3,6 +3,17 @@
 #include "base/error.h"
 
 namespace temper::layers {
+namespace {
+
+// The whole gradient of a parameter, which the store forgets; zeros where no pass reached it.
+Tensor take_gradient(const Parameter& parameter) {
+  const GradTarget found = parameter.grad->target(parameter.value);
+  if (!found.accumulate) found.buffer.fill_zero();
+  parameter.grad->release();
+  return found.buffer;
+}
+
+}  // namespace
 
 ShardedLayers::ShardedLayers(ParameterStore& parameters, const ModelRanks& ranks, size_t layers)
     : parameters_(parameters),
@@ -59,7 +70,7 @@ void ShardedLayers::release(int64_t layer) {
 void ShardedLayers::scatter(size_t layer) {
   overlap(layer, [&](collectives::Group& group, size_t parameter) {
     if (parameters_[parameter].grad == nullptr) return;
-    const Tensor whole = parameters_.take_gradient(parameter);
+    const Tensor whole = take_gradient(parameters_[parameter]);
     const bool first = !parameters_.has_own_gradient(parameter);
     const Tensor own = parameters_.own_gradient_memory(parameter);
     const Tensor sum =

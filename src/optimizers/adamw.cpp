@@ -112,7 +112,7 @@ std::vector<PlacedTensor> AdamW::state() const {
   std::vector<PlacedTensor> tensors;
   const layers::ParameterStore& store = trained_.store();
   for (size_t i = 0; i < store.size(); ++i)
-    if (store.spec(i).buffer)
+    if (store.spec(i).buffer && store.layout()[i].is_here())
       tensors.push_back({"parameter." + store.spec(i).name, store[i].value, &store.layout()[i]});
   for (size_t i = 0; i < op_.slots.size(); ++i) {
     const ops::AdamW::Slot& slot = op_.slots[i];

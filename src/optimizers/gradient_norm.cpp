@@ -76,7 +76,8 @@ Tensor gradient_norm(const TrainedParameters& trained, ops::Bound<ops::GlobalNor
     add_counted(trained, slot, gradients[static_cast<size_t>(kind)]);
     exist[static_cast<size_t>(kind)] = true;
   }
-  const bool alone = sharing.shard == nullptr && sharing.expert == nullptr && sharing.tensor == nullptr;
+  const bool alone = sharing.shard == nullptr && sharing.expert == nullptr && sharing.tensor == nullptr &&
+                     sharing.stages == nullptr;
   if (!alone && device.type == DeviceType::kCpu) {
     const auto over = [](collectives::Group* group, double own) {
       return group == nullptr ? own : group->sum("gradient norm", own);
@@ -85,7 +86,8 @@ Tensor gradient_norm(const TrainedParameters& trained, ops::Bound<ops::GlobalNor
                  experts = over(sharing.expert,
                                 sum_of_squares(gradients[kExperts]) +
                                     over(sharing.expert_shard, sum_of_squares(gradients[kShardedExperts])));
-    const double sum = over(sharing.tensor, sum_of_squares(gradients[kWhole]) + shared + experts);
+    const double sum =
+        over(sharing.stages, over(sharing.tensor, sum_of_squares(gradients[kWhole]) + shared + experts));
     return Tensor::from(std::vector<float>{static_cast<float>(std::sqrt(sum))});
   }
   const auto over = [&](collectives::Group* group, const Tensor& own) {
@@ -99,7 +101,7 @@ Tensor gradient_norm(const TrainedParameters& trained, ops::Bound<ops::GlobalNor
   if (exist[kShardedExperts])
     norms.push_back(over(sharing.expert, over(sharing.expert_shard, of(kShardedExperts))));
   if (exist[kWhole] || norms.empty()) norms.push_back(of(kWhole));
-  return norm_of({over(sharing.tensor, norm_of(norms, true))}, false);
+  return norm_of({over(sharing.stages, over(sharing.tensor, norm_of(norms, true)))}, false);
 }
 
 }  // namespace temper::optimizers

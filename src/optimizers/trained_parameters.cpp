@@ -6,8 +6,8 @@ TrainedParameters::TrainedParameters(layers::ParameterStore& store, DType gradie
     : store_(&store), sharing_(sharing) {
   store.enable_gradients(gradients);
   for (size_t i = 0; i < store.size(); ++i) {
-    if (store.spec(i).buffer) continue;
     const Placement& held = store.layout()[i];
+    if (store.spec(i).buffer || !held.is_here()) continue;
     const collectives::Group* const shard = held.is_by_expert() ? sharing_.expert_shard : sharing_.shard;
     const int parts = shard == nullptr ? 1 : shard->size();
     const bool cut = parts > 1 && held.can_be_flat(parts);

@@ -20,10 +20,11 @@ struct Sharing {
   collectives::Group* expert_shard = nullptr;
   collectives::Group* experts = nullptr;
   collectives::Group* expert = nullptr;  // that divide them
+  collectives::Group* stages = nullptr;  // that hold other parameters: one rank of each stage
 };
 
-// The parameters of a store that an optimizer trains, all but buffers, each with the part that this rank
-// keeps the state of. They are counted as slots, in the table's order.
+// The parameters of a store that an optimizer trains, all that the rank holds but buffers, each with the part
+// that this rank keeps the state of. They are counted as slots, in the table's order.
 class TrainedParameters {
  public:
   // Enables the parameters' gradients. The store must outlive it.

@@ -74,7 +74,7 @@ Json layout_json(const layers::ParameterStore& parameters) {
                                 {"ranks that divide its state", spec.buffer ? 1 : layout.shards(i)},
                                 {"gradient summed over", summed_over(held, mesh)}});
   }
-  return Json::Object{{"ranks", mesh.size()}, {"mesh", mesh_json(mesh)}, {"parameters", std::move(list)}};
+  return Json::Object{{"ranks", layout.ranks()}, {"mesh", mesh_json(mesh)}, {"parameters", std::move(list)}};
 }
 
 }  // namespace temper::parallel

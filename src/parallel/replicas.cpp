@@ -14,7 +14,7 @@ constexpr int64_t kMostElements = 1 << 16;  // of a tensor, each time
 
 // What a rank holds that others may hold, too: a part of a tensor, or rows of it.
 struct Held {
-  int64_t tensor = 0;
+  uint64_t tensor = 0;              // its name's hash
   uint64_t rows = 0;                // which: a hash of the slices, or of rows that are shared alone the first
   int64_t column = 0, element = 0;  // where it begins; -1 of rows that are shared alone
   uint64_t hash = 0;
@@ -41,11 +41,12 @@ uint64_t hash_of(const std::vector<Slice>& rows) {
 
 std::vector<Held> held_by_this_rank(const std::vector<PlacedTensor>& all, int64_t update) {
   std::vector<Held> found;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const Placement& placement = *all[i].placement;
+  for (const auto& [name, own, placed] : all) {
+    const Placement& placement = *placed;
+    if (!placement.is_here()) continue;
     const Placement::Part part = placement.held();
-    const auto tensor = static_cast<int64_t>(i);
-    const Tensor row = all[i].own.contiguous(MemoryTag::kWorkspace).reshape({all[i].own.numel()});
+    const uint64_t tensor = hash64(name);
+    const Tensor row = own.contiguous(MemoryTag::kWorkspace).reshape({own.numel()});
     found.push_back(
         {tensor, hash_of(part.rows), part.columns.whole, placement.first_element(), hash_of(row, update)});
     if (placement.is_flat() || !placement.is_cut_by_tensor()) continue;
@@ -58,6 +59,12 @@ std::vector<Held> held_by_this_rank(const std::vector<PlacedTensor>& all, int64_
                            hash_of(row.narrow(0, shared.first, shared.count), update)});
   }
   return found;
+}
+
+std::string_view name_of(const std::vector<PlacedTensor>& held, uint64_t tensor) {
+  for (const PlacedTensor& each : held)
+    if (hash64(each.name) == tensor) return each.name;
+  return "a tensor of another stage";
 }
 
 }  // namespace
@@ -76,7 +83,7 @@ void check_replicas(collectives::Group& ranks, const std::vector<PlacedTensor>& 
                               "of this update is saved: resume from the newest checkpoint, with "
                               "parallel.check true, and report "
                               "this with the run's config.yaml",
-                              known->second.first, rank, held[static_cast<size_t>(one.tensor)].name, update),
+                              known->second.first, rank, name_of(held, one.tensor), update),
                   ErrorKind::kDefect);
     }
 }

@@ -36,7 +36,7 @@ int64_t elements_of(const Resharding::Moves& moves) {
 
 std::vector<Layout> layouts_of(const layers::ParameterStore& store, int ranks) {
   std::vector<Layout> layouts;
-  for (int rank = 0; rank < ranks; ++rank) layouts.emplace_back(store.table(), store.layout().mesh(), rank);
+  for (int rank = 0; rank < ranks; ++rank) layouts.push_back(store.layout().of_rank(store.table(), rank));
   return layouts;
 }
 
@@ -45,8 +45,8 @@ std::vector<Layout> layouts_of(const layers::ParameterStore& store, int ranks) {
 WeightCopy::WeightCopy(const layers::ParameterStore& from, layers::ParameterStore& to,
                        collectives::Group& ranks)
     : from_(from), to_(to), ranks_(ranks) {
-  invariant(from.size() == to.size() && from.layout().mesh().size() == ranks.size() &&
-                to.layout().mesh().size() == ranks.size(),
+  invariant(from.size() == to.size() && from.layout().ranks() == ranks.size() &&
+                to.layout().ranks() == ranks.size(),
             "the same ranks divide the same weights in both ways");
   const std::vector<Layout> before = layouts_of(from, ranks.size()), after = layouts_of(to, ranks.size());
   for (size_t i = 0; i < from.size(); ++i) {

@@ -84,7 +84,7 @@ void take_columns(QuantizerPart& part, const PlannedQuantizer& whole, const Plac
   const int64_t width = whole.values[whole.values.ndim() - 1];
   int64_t first = 0, experts = std::max<int64_t>(whole.experts, 1);
   Slice columns{0, 0, width};
-  if (!placement.is_whole()) {
+  if (!placement.has_whole()) {
     const Placement::Part held = placement.held();
     columns = held.columns;
     if (whole.experts > 0) {
@@ -104,9 +104,10 @@ void take_columns(QuantizerPart& part, const PlannedQuantizer& whole, const Plac
 }  // namespace
 
 QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement) {
+  invariant(placement.is_here(), "quantizers are on the ranks that hold their weight");
   QuantizerPart part{whole, {}};
   if (whole.scales_columns()) take_columns(part, whole, placement);
-  if (placement.is_whole()) return part;
+  if (placement.has_whole()) return part;
   const Placement::Part held = placement.held();
   PlannedQuantizer& own = part.own;
   const int dims = whole.values.ndim();

@@ -97,7 +97,21 @@ Placement::Placement(const Shape& whole, Cut cut, const Mesh& mesh, int rank)
       tensor_place_(mesh.place(&Mesh::tensor, rank)) {
   if (is_cut_by_tensor()) part_ = tensor_place_;
   if (cut_.by_expert) part_ += (is_cut_by_tensor() ? tensor_ : 1) * mesh.place(&Mesh::expert, rank);
-  own_ = part_shape();
+  own_ = part_shape(part_);
+}
+
+Placement Placement::on_stage(int first_rank, bool here) const {
+  Placement placement = *this;
+  placement.first_rank_ = first_rank;
+  if (here) return placement;
+  placement.part_ = -1;
+  placement.own_ = is_flat() ? Shape{0} : part_shape(-1);
+  return placement;
+}
+
+Shape Placement::shape_of_part() const {
+  const Shape shape = part_shape(0);
+  return is_flat() ? Shape{div_exact(shape.numel(), flat_parts_)} : shape;
 }
 
 bool Placement::is_cut_on(const MeshAxis& axis) const {
@@ -105,12 +119,12 @@ bool Placement::is_cut_on(const MeshAxis& axis) const {
          (axis.degree == &Mesh::expert && is_by_expert());
 }
 
-Shape Placement::part_shape() const {
+Shape Placement::part_shape(int part) const {
   Shape shape = whole_;
-  const Part part = held();
+  const Part places = held(part);
   shape[0] = 0;
-  for (const Slice& slice : part.rows) shape[0] += slice.count;
-  if (shape.ndim() > 1) shape[1] = part.columns.count;
+  for (const Slice& slice : places.rows) shape[0] += slice.count;
+  if (shape.ndim() > 1) shape[1] = places.columns.count;
   return shape;
 }
 
@@ -119,24 +133,25 @@ Placement Placement::flat(int parts, int place) const {
   Placement placement = *this;
   placement.own_ = {div_exact(own_.numel(), parts)};
   placement.flat_parts_ = parts;
-  placement.part_ = part_ + cut_parts() * place;
+  if (is_here()) placement.part_ = part_ + cut_parts() * place;
   return placement;
 }
 
 bool Placement::can_be_flat(int parts) const {
   constexpr int64_t kRoundedTogether = 8;  // elements that share random bits (ops/adamw)
-  return !is_flat() && own_.numel() % (kRoundedTogether * parts) == 0;
+  return !is_flat() && part_shape(0).numel() % (kRoundedTogether * parts) == 0;
 }
 
 Placement Placement::unsharded() const {
   Placement placement = *this;
   placement.flat_parts_ = 1;
-  placement.part_ = part_ % cut_parts();
-  placement.own_ = part_shape();
+  if (is_here()) placement.part_ = part_ % cut_parts();
+  placement.own_ = part_shape(placement.part_);
   return placement;
 }
 
 Placement::Part Placement::held(int part) const {
+  if (part < 0) return {{}, {0, 0, whole_.ndim() > 1 ? whole_[1] : 1}};
   const int tensor = is_cut_by_tensor() ? tensor_ : 1, place = part % tensor;
   const int experts = cut_.by_expert ? expert_ : 1, expert = part / tensor % experts;
   Part found{{}, {0, 0, whole_.ndim() > 1 ? whole_[1] : 1}};
@@ -185,30 +200,16 @@ Tensor Placement::own_elements(const Tensor& tensor) const {
 }
 
 void Placement::take_own(const Tensor& whole, const Tensor& own) const {
+  if (!is_here()) return;
   if (is_flat()) {
     if (cut_parts() == 1) return own.copy_from(own_elements(whole));
-    const Tensor part = Tensor::empty(part_shape(), whole.dtype(), MemoryTag::kWorkspace, whole.device());
+    const Tensor part =
+        Tensor::empty(part_shape(part_), whole.dtype(), MemoryTag::kWorkspace, whole.device());
     unsharded().take_own(whole, part);
     return own.copy_from(own_elements(part));
   }
   for (const Slice& slice : held().rows)
     own.narrow(0, slice.own, slice.count).copy_from(own_columns(whole.narrow(0, slice.whole, slice.count)));
-}
-
-void Placement::put_part(const Tensor& held, int part, const Tensor& whole) const {
-  if (!is_flat()) {
-    const Part places = this->held(part);
-    const bool all_columns = !is_cut_by_tensor() || cut_.dim != 1;
-    for (const Slice& slice : places.rows) {
-      const Tensor to = whole.narrow(0, slice.whole, slice.count);
-      (all_columns ? to : to.narrow(1, places.columns.whole, places.columns.count))
-          .copy_from(held.narrow(0, slice.own, slice.count));
-    }
-    return;
-  }
-  const Tensor to = whole.reshape({whole.numel()}), from = held.reshape({held.numel()});
-  for (const Slice& run : runs(part))
-    to.narrow(0, run.whole, run.count).copy_from(from.narrow(0, run.own, run.count));
 }
 
 std::vector<Slice> Placement::runs(int part) const {
@@ -227,16 +228,17 @@ std::vector<Slice> Placement::runs(int part) const {
           {(slice.whole + row) * wide + places.columns.whole * of_column, (slice.own + row) * count, count});
   }
   if (!is_flat()) return all;
+  const int64_t elements = shape_of_part().numel();
   std::vector<Slice> own;
   for (const Slice& run : all)
-    if (const Slice found = within(run, part / cut_parts() * own_.numel(), own_.numel()); found.count > 0)
+    if (const Slice found = within(run, part / cut_parts() * elements, elements); found.count > 0)
       own.push_back(found);
   return own;
 }
 
 std::vector<Placement::Shared> Placement::shared_by_tensor() const {
-  if (tensor_ == 1) return {};
-  if (!is_cut_by_tensor()) return {{0, part_shape().numel(), tensor_, tensor_place_ == 0}};
+  if (tensor_ == 1 || !is_here()) return {};
+  if (!is_cut_by_tensor()) return {{0, part_shape(part_).numel(), tensor_, tensor_place_ == 0}};
   std::vector<Shared> all;
   if (cut_.dim != 0) return all;
   const std::vector<Slice> rows = held().rows;
@@ -265,18 +267,42 @@ std::vector<Slice> Placement::owned_runs() const {
   return all;
 }
 
+void put_part(const Placement& placement, const Tensor& held, int part, const Tensor& whole) {
+  if (placement.is_flat()) {
+    const Tensor to = whole.reshape({whole.numel()}), from = held.reshape({held.numel()});
+    for (const Slice& run : placement.runs(part))
+      to.narrow(0, run.whole, run.count).copy_from(from.narrow(0, run.own, run.count));
+    return;
+  }
+  const auto [rows, columns] = placement.held(part);
+  const bool all_columns = whole.shape().ndim() == 1 || columns.count == whole.dim(1);
+  for (const Slice& slice : rows) {
+    const Tensor to = whole.narrow(0, slice.whole, slice.count);
+    (all_columns ? to : to.narrow(1, columns.whole, columns.count))
+        .copy_from(held.narrow(0, slice.own, slice.count));
+  }
+}
+
 // Those that share the states of other weights than experts are those of both axes.
 int Layout::shards_of(const Placement& held, const Mesh& mesh) {
   return held.is_by_expert() ? mesh.shard : mesh.shard * mesh.expert;
 }
 
-Layout::Layout(const WeightTable& table, const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {
+Layout::Layout(const WeightTable& table, const Mesh& mesh, int rank, Stages stages)
+    : mesh_(mesh), stages_(std::move(stages)), rank_(rank) {
+  invariant(stages_.count == 1 || stages_.of.size() == table.specs().size(), "every parameter is on a stage");
+  const int ranks = mesh.size(), place = rank % ranks;
   for (const WeightSpec& spec : table.specs()) {
-    const Placement held = held_part(spec, mesh, rank);
-    by_layer_.push_back(is_by_layer(spec, held, mesh, shards_of(held, mesh)));
-    placements_.push_back(by_layer_.back() && mesh.shard_level == 3
-                              ? held.flat(shards_of(held, mesh), shard_of(held, mesh, rank))
-                              : held);
+    const Placement held = held_part(spec, mesh, place);
+    const bool by_layer = is_by_layer(spec, held, mesh, shards_of(held, mesh));
+    Placement& placement = placements_.emplace_back(
+        by_layer && mesh.shard_level == 3 ? held.flat(shards_of(held, mesh), shard_of(held, mesh, place))
+                                          : held);
+    if (stages_.count > 1) {
+      const int stage = stages_.of[placements_.size() - 1];
+      placement = placement.on_stage(stage * ranks, stage == rank / ranks);
+    }
+    by_layer_.push_back(by_layer && placement.is_here());
   }
 }
 

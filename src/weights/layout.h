@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,16 @@ struct Slice {
   int64_t count = 0;
 };
 
-// Which part of one parameter a rank holds. What a parameter is stacked of (q|k|v) is cut piece by piece, so
-// that each rank holds its heads of all of them; experts are cut first, then each of them. Of a state that is
-// sharded it is some elements in a row of that.
+// Stages of as many ranks as the mesh has, one behind the other: each parameter is on the ranks of one of
+// them, and the others hold nothing of it.
+struct Stages {
+  int count = 1;
+  std::vector<int> of = {};  // of each parameter, by table.specs(); empty where there is one stage
+};
+
+// Which part of one parameter a rank holds, or that it holds nothing of it. What a parameter is stacked of
+// (q|k|v) is cut piece by piece, so that each rank holds its heads of all of them; experts are cut first,
+// then each of them. Of a state that is sharded it is some elements in a row of that.
 class Placement {
  public:
   // A segment is cut into equal pieces, each of which `repeats` neighbours hold.
@@ -33,7 +41,11 @@ class Placement {
 
   // All of it.
   explicit Placement(const Shape& whole) : Placement(whole, {}, {}, 0) {}
+  // `rank`: its place in the mesh.
   Placement(const Shape& whole, Cut cut, const Mesh& mesh, int rank);
+  // The same where there are several stages, on the one whose first rank this is. `here`: whether the rank is
+  // on it; otherwise it holds nothing, own() has no elements, and part() is negative.
+  Placement on_stage(int first_rank, bool here) const;
   // Part `place` of `parts` of the elements of this in a row, where these are a multiple of eight.
   Placement flat(int parts, int place) const;
   bool can_be_flat(int parts) const;
@@ -42,7 +54,10 @@ class Placement {
 
   const Shape& whole() const { return whole_; }  // the shape of the parameter
   const Shape& own() const { return own_; }      // of what the rank holds
-  bool is_whole() const { return parts() == 1; }
+  Shape shape_of_part() const;                   // of what each rank holds that holds a part
+  bool is_here() const { return part_ >= 0; }
+  bool has_whole() const { return is_here() && parts() == 1; }    // this rank holds all of it
+  bool is_whole() const { return !first_rank_ && parts() == 1; }  // every rank does
   bool is_flat() const { return flat_parts_ > 1; }
   bool is_by_expert() const { return cut_.by_expert; }
   bool is_cut_by_tensor() const { return cut_.dim >= 0 && tensor_ > 1; }
@@ -50,8 +65,10 @@ class Placement {
   bool is_cut_on(const MeshAxis& axis) const;
   int parts() const { return cut_parts() * flat_parts_; }
   int part() const { return part_; }  // the rank's own
-  // The first rank of the mesh that holds a part.
-  int rank_of(int part) const { return is_cut_by_tensor() ? part : part * tensor_; }
+  // The first rank that holds a part; of none no rank, -1.
+  int rank_of(int part) const {
+    return part < 0 ? -1 : first_rank_.value_or(0) + (is_cut_by_tensor() ? part : part * tensor_);
+  }
 
   // Of one that is not flat: rows of the first dimension, in the order of the whole, and columns of the next.
   struct Part {
@@ -67,8 +84,6 @@ class Placement {
   Tensor own_columns(const Tensor& rows) const;
   // The rank's part of a whole tensor, into its own.
   void take_own(const Tensor& whole, const Tensor& own) const;
-  // What a part holds, into its places in a whole tensor.
-  void put_part(const Tensor& held, int part, const Tensor& whole) const;
 
   // Elements in a row: of all dimensions as one.
   std::vector<Slice> runs(int part) const;
@@ -89,33 +104,42 @@ class Placement {
 
  private:
   int cut_parts() const { return (is_cut_by_tensor() ? tensor_ : 1) * (cut_.by_expert ? expert_ : 1); }
-  Shape part_shape() const;  // of what a rank holds before it is cut flat
+  Shape part_shape(int part) const;  // of what a rank holds before it is cut flat
 
   Shape whole_, own_;
   Cut cut_;
   int tensor_ = 1, expert_ = 1, tensor_place_ = 0;
   int flat_parts_ = 1;
   int part_ = 0;
+  std::optional<int> first_rank_ = {};  // of its stage; nothing: there is one
 };
+
+// What a part of a parameter holds, into its places in a whole tensor.
+void put_part(const Placement& placement, const Tensor& held, int part, const Tensor& whole);
 
 // Of every parameter of a table, which part a rank of a mesh holds. Made once for a run.
 class Layout {
  public:
-  // An Error that names the parameter, where an axis cannot be divided between the ranks.
-  explicit Layout(const WeightTable& table, const Mesh& mesh = {}, int rank = 0);
+  // `rank` is one of the ranks of all stages. An Error that names the parameter, where an axis cannot be
+  // divided between the ranks.
+  explicit Layout(const WeightTable& table, const Mesh& mesh = {}, int rank = 0, Stages stages = {});
+  Layout of_rank(const WeightTable& table, int rank) const { return Layout(table, mesh_, rank, stages_); }
   const Placement& operator[](size_t parameter) const { return placements_[parameter]; }  // by table.specs()
   // Whether gradients of a parameter are summed layer by layer, each rank keeping its part (shard_level 2,
   // 3).
   bool sums_by_layer(size_t parameter) const { return by_layer_[parameter]; }
   // How many ranks share the state of a parameter.
   int shards(size_t parameter) const { return shards_of(placements_[parameter], mesh_); }
-  const Mesh& mesh() const { return mesh_; }
+  const Mesh& mesh() const { return mesh_; }  // of a stage
+  const Stages& stages() const { return stages_; }
+  int ranks() const { return mesh_.size() * stages_.count; }
   int rank() const { return rank_; }
 
  private:
   static int shards_of(const Placement& held, const Mesh& mesh);
 
   Mesh mesh_;
+  Stages stages_;
   int rank_;
   std::vector<Placement> placements_;
   std::vector<bool> by_layer_;

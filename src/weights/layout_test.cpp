@@ -98,7 +98,7 @@ TEST(Layout, PartsPutTogetherAreTheWhole) {
         const Layout layout(table, mesh, first[i].rank_of(part));
         const Tensor own = Tensor::zeros(layout[i].own(), DType::kF32);
         layout[i].take_own(whole, own);
-        first[i].put_part(own, part, again);
+        put_part(first[i], own, part, again);
       }
       for (int64_t e = 0; e < whole.numel(); ++e)
         EXPECT_EQ(again.data<float>()[e], whole.data<float>()[e])

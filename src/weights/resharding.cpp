@@ -67,6 +67,7 @@ Resharding::Resharding(std::span<const Placement> from, std::span<const Placemen
     std::vector<bool> tried(static_cast<size_t>(from.front().parts()));  // another rank has the same
     for (int i = 0; i < ranks && !wanted.empty(); ++i) {
       const int sender = (receiver + i) % ranks;
+      if (!from[static_cast<size_t>(sender)].is_here()) continue;
       const auto part = static_cast<size_t>(from[static_cast<size_t>(sender)].part());
       if (tried[part]) continue;
       tried[part] = true;

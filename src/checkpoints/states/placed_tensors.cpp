@@ -21,13 +21,13 @@ Tensor gather(
   const Tensor whole =
       wanted ? Tensor::empty(placement.whole(), tensor.own.dtype(), MemoryTag::kWorkspace, device) : Tensor();
   const Tensor others =
-      Tensor::empty(tensor.own.shape(), tensor.own.dtype(), MemoryTag::kWorkspace, tensor.own.device());
+      Tensor::empty(placement.shape_of_part(), tensor.own.dtype(), MemoryTag::kWorkspace, tensor.own.device());
   begin();
   for (int part = 0; part < placement.parts(); ++part) {
     const int holder = placement.rank_of(part);
     const Tensor& held = ranks.rank() == holder ? tensor.own : others;
     ranks.broadcast(tensor.name, held, holder);
-    if (wanted) placement.put_part(held.on(device, MemoryTag::kWorkspace), part, whole);
+    if (wanted) put_part(placement, held.on(device, MemoryTag::kWorkspace), part, whole);
   }
   return whole;
 }

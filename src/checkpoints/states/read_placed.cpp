@@ -142,7 +142,8 @@ class StateFiles {
 
 void read_placed(const StateReader& state, std::string_view stem, const std::vector<PlacedTensor>& tensors) {
   const StateFiles files(state, stem);
-  for (const PlacedTensor& tensor : tensors) files.read(tensor);
+  for (const PlacedTensor& tensor : tensors)
+    if (tensor.placement->is_here()) files.read(tensor);
 }
 
 }  // namespace temper::checkpoints

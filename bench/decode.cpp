@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "bench/arguments.h"
 #include "bench/machine_peak.h"
 #include "bench/shapes.h"
+#include "rollout/engine.h"
 #include "rollout/generator.h"
 
 namespace temper {
@@ -16,18 +19,19 @@ constexpr const char* kUsage =
 other.
   temper_bench_decode [SHAPE | FOLDER] [--device D] [--dtype T] [--prompt N] [--tokens FILE] [--new N]
                       [--runs N] [--threads N] [--temperature T] [--top-k N] [--top-p P] [--eager FIELD]
-                      [--base-dtype float8_e4m3fn]
+                      [--base-dtype float8_e4m3fn] [--engine] [--chunk N] [--page N]
 Prints one line of JSON, of the run with the median decoding speed; the ids are those of the last run.
 `gb_per_second` counts the weights (of experts those that are chosen) and the part of the cache that a
 token reads, once each; `of_peak` is its share of the speed of a copy, measured on the same device at the
-end of the run.
+end of the run. With --engine the engine answers one request at a time.
 )";
 
 struct Options {
   std::string model = "qwen3-0.6b", device = "cpu", tokens;
   DType dtype = DType::kBF16;
   std::optional<primitives::FrozenFormat> base_dtype;
-  int64_t prompt = 256, new_tokens = 256, runs = 5, threads = 0;
+  int64_t prompt = 256, new_tokens = 256, runs = 5, threads = 0, chunk = 2048, page = 16;
+  bool engine = false;
   ops::SamplingOptions sampling = {};
   ops::OpsConfig ops = {};
 };
@@ -80,6 +84,44 @@ std::vector<int32_t> prompt_of(const Options& options, int64_t vocab, int64_t ru
   return prompt;
 }
 
+using Answer = std::function<rollout::Generation(const std::vector<int32_t>& prompt)>;
+
+Answer answer_of_generator(const layers::Decoder& model, const Options& options) {
+  rollout::GenerateOptions generate;
+  generate.max_new_tokens = options.new_tokens;
+  generate.sampling = options.sampling;
+  return [generator = std::make_shared<rollout::Generator>(model),
+          generate](const std::vector<int32_t>& prompt) { return generator->generate(prompt, generate); };
+}
+
+Answer answer_of_engine(const layers::Decoder& model, const Options& options) {
+  rollout::EngineOptions engine_options;
+  engine_options.page_tokens = options.page;
+  engine_options.max_running = 1;
+  engine_options.chunk_tokens = options.chunk;
+  engine_options.cache_tokens =
+      (options.prompt + options.new_tokens + options.page) / options.page * options.page;
+  return [engine = std::make_shared<rollout::Engine>(model, engine_options),
+          &options](const std::vector<int32_t>& prompt) {
+    rollout::Request request;
+    request.prompt = prompt;
+    request.max_new_tokens = options.new_tokens;
+    request.sampling = options.sampling;
+    const int64_t sampled = engine->counts().sampled;
+    rollout::Generation result;
+    const double start = seconds_now();
+    engine->add(std::move(request));
+    while (engine->counts().sampled == sampled) engine->step();
+    result.prefill_seconds = seconds_now() - start;
+    while (engine->step()) {
+    }
+    result.decode_seconds = seconds_now() - start - result.prefill_seconds;
+    result.ids = std::move(engine->take_finished().front().ids);
+    result.prompt_tokens = std::ssize(prompt);
+    return result;
+  };
+}
+
 int run(const Options& options) {
   if (options.threads > 0) set_num_threads(static_cast<int>(options.threads));
   models::BuildOptions build;
@@ -88,14 +130,11 @@ int run(const Options& options) {
   build.facts = detect_hardware(options.device);
   build.ops = options.ops;
   const auto model = bench_model(options.model, options.prompt + options.new_tokens, build);
-  rollout::Generator generator(model->decoder);
-  rollout::GenerateOptions generate;
-  generate.max_new_tokens = options.new_tokens;
-  generate.sampling = options.sampling;
+  const Answer answer = options.engine ? answer_of_engine(model->decoder, options)
+                                       : answer_of_generator(model->decoder, options);
   std::vector<rollout::Generation> runs;
   for (int64_t r = 0; r <= options.runs; ++r) {  // each its own prompt, the first to warm up
-    const rollout::Generation found =
-        generator.generate(prompt_of(options, model->decoder.config().vocab_size, r), generate);
+    const rollout::Generation found = answer(prompt_of(options, model->decoder.config().vocab_size, r));
     if (r > 0) runs.push_back(found);
   }
   std::string ids;  // of the last run
@@ -115,7 +154,9 @@ int run(const Options& options) {
       options.model.c_str(), static_cast<long long>(median.prompt_tokens), median.ids.size(),
       median.prefill_seconds * 1e3, speed, 1e3 / speed, bytes / 1e9, bytes * speed / 1e9,
       bytes * speed / peak, static_cast<double>(memory) / (1 << 30), options.sampling.temperature,
-      model->decoder.decodes_on_device() ? "true" : "false", ids.c_str());
+      (options.engine ? model->decoder.batches_on_device() : model->decoder.decodes_on_device()) ? "true"
+                                                                                                 : "false",
+      ids.c_str());
   return 0;
 }
 
@@ -130,7 +171,8 @@ int main_checked(int argc, char** argv) {
                arguments.take("--base-dtype", options.base_dtype) ||
                arguments.take("--prompt", options.prompt) || arguments.take("--tokens", options.tokens) ||
                arguments.take("--new", options.new_tokens) || arguments.take("--runs", options.runs) ||
-               arguments.take("--threads", options.threads) ||
+               arguments.take("--threads", options.threads) || arguments.take("--chunk", options.chunk) ||
+               arguments.take("--page", options.page) || arguments.take_flag("--engine", options.engine) ||
                arguments.take("--temperature", options.sampling.temperature) ||
                arguments.take("--top-k", options.sampling.top_k, 0) ||
                arguments.take("--top-p", options.sampling.top_p)))

@@ -154,6 +154,21 @@ TEST_P(GpuEngine, CapturedPassesComputeWhatOthersDo) {
   }
 }
 
+// An engine that is observed captures nothing.
+TEST_P(GpuEngine, CapturedPassesKnowTheTokensOfPenalties) {
+  struct Unmoved : EngineObserver {
+    void passed(std::span<const Tokens>, const std::vector<Tensor>&, const Tensor&) override {}
+    void predicted(std::span<const Tokens>, const Tensor&) override {}
+  } observer;
+  Engine engine(model(), {});
+  for (Request& request : ragged_requests(6, 0.8)) {
+    request.sampling.repetition_penalty = 1.5;
+    engine.add(request);
+    EXPECT_EQ(answers(engine).begin()->second.ids,
+              answers_of(model(), {request}, {.observer = &observer})[0].ids);
+  }
+}
+
 TEST_P(GpuEngine, TheSameRequestsHaveTheSameAnswers) {
   const std::vector<Request> requests = ragged_requests(30, 1);
   const std::vector<Completion> once = answers_of(model(), requests), again = answers_of(model(), requests);

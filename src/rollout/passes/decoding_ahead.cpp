@@ -17,8 +17,7 @@ bool DecodingAhead::can_compute(const std::vector<ScheduledPart>& parts) {
     const Sequence& sequence = *part.sequence;
     const Request& request = sequence.request();
     return part.tokens == 1 && sequence.left() == 1 && !request.record_experts &&
-           request.sampling.repetition_penalty == 1 && request.adapter == first.adapter &&
-           request.log_prob_temperature == first.log_prob_temperature &&
+           request.adapter == first.adapter && request.log_prob_temperature == first.log_prob_temperature &&
            std::ssize(sequence.result().ids) >= std::ssize(request.forced);
   });
 }
@@ -31,7 +30,7 @@ DecodingAhead::Started DecodingAhead::run(DecodingPass& pass, std::vector<Sequen
     DecodingPass::Row& row = all.emplace_back();
     if (sequence == nullptr) continue;
     row = {static_cast<int32_t>(sequence->computed++), sequence->pages, sequence->slot,
-           sequence->request().sampling};
+           sequence->request().sampling, sequence->tokens};
     ++computed_;
   }
   DecodingPass::Chosen chosen = pass.run(all, ids);

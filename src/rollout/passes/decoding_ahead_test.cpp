@@ -64,6 +64,7 @@ TEST(DecodingAhead, AnswersAsPassesThatWaitDo) {
   for (const char* type : {"qwen3", "qwen3_next"}) {
     const auto model = tiny_model({.type = type});
     std::vector<Request> requests = mixed_requests(20, 1.5);
+    for (size_t i = 0; i < requests.size(); i += 4) requests[i].sampling.repetition_penalty = 3;
     const std::vector<Completion> expected = answers_of(model->decoder, requests);
     for (size_t i = 0; i < requests.size(); ++i)  // an end that is known only when it is read
       if (i % 3 == 0) requests[i].stop_ids = {expected[i].ids[expected[i].ids.size() / 2]};

@@ -79,13 +79,23 @@ DecodingPass::Chosen DecodingPass::run(std::span<const Row> rows, std::span<cons
     std::copy(row.pages.begin(), row.pages.end(), sequences.pages.data<int32_t>() + i * shape_.width);
     std::memcpy(options_.data<uint8_t>() + i * kOptionBytes, &row.sampling, kOptionBytes);
   }
-  if (!ids.empty()) {
-    std::vector<int32_t> all(ids.begin(), ids.end());
-    all.resize(static_cast<size_t>(shape_.rows));
-    input_.ids.copy_from_host(all.data(), input_.ids.bytes());
-  }
+  if (!ids.empty()) begin(rows, ids);
   work_.run();
   return {start_reading(results_), shape_.rows};
+}
+
+// Rows that may be of other sequences than before. From pass to pass the op of sampling marks what it chose.
+void DecodingPass::begin(std::span<const Row> rows, std::span<const int32_t> ids) const {
+  std::vector<int32_t> all(ids.begin(), ids.end());
+  all.resize(static_cast<size_t>(shape_.rows));
+  input_.ids.copy_from_host(all.data(), input_.ids.bytes());
+  std::vector<uint8_t> marks;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].sampling.repetition_penalty == 1) continue;
+    marks.assign(static_cast<size_t>(setup_.seen.dim(1)), 0);
+    for (const int32_t id : rows[i].tokens) marks[static_cast<size_t>(id)] = 1;
+    setup_.seen.narrow(0, static_cast<int64_t>(i), 1).copy_from_host(marks.data(), marks.size());
+  }
 }
 
 // Small steps where rows cost most of what a pass does.

@@ -16,13 +16,13 @@ struct DecodingSetup {
   const layers::PagedStates& states;
   int32_t spare_page, spare_slot;  // of no sequence: rows without one write there
   Tensor ids;   // [rows or more] int32 on the device: what a pass computes, then what it chose
-  Tensor seen;  // [rows or more, vocab] uint8 on the device: written, and not read
+  Tensor seen;  // [rows or more, vocab] uint8 on the device: tokens of the rows that have a penalty
   std::shared_ptr<Arena> arena;  // they run one after the other
 };
 
 // A pass of the model in which each of up to `rows` sequences gets one token, and the choice of what follows,
 // on the model's device: on a GPU one captured graph (tensor/repeated_work.h), which stays the same while
-// sequences come and go. Without repetition penalties.
+// sequences come and go.
 class DecodingPass {
  public:
   struct Shape {
@@ -37,6 +37,7 @@ class DecodingPass {
     std::span<const int32_t> pages = {};  // none: a row without a sequence
     int32_t slot = 0;
     ops::SamplingOptions sampling = {};
+    std::span<const int32_t> tokens = {};  // of the sequence, with the one that the pass computes
   };
   // What a pass chose, row by row.
   class Chosen {
@@ -59,11 +60,12 @@ class DecodingPass {
 
   const Shape& shape() const { return shape_; }
   // Asks the device for the pass. At least one row, at most the shape's; `ids`: what each computes, or
-  // nothing where that is what the pass before chose for the same rows.
+  // nothing where that is what the pass before chose for the same rows. Then their tokens are not read.
   Chosen run(std::span<const Row> rows, std::span<const int32_t> ids);
 
  private:
   void compute() const;
+  void begin(std::span<const Row> rows, std::span<const int32_t> ids) const;
 
   const DecodingSetup setup_;
   const Shape shape_;

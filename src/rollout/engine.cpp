@@ -83,6 +83,7 @@ int64_t Engine::add(Request request) {
 
 bool Engine::step() {
   require_all_awake(model_.device());
+  new_tokens_.clear();
   if (ahead_ && ahead_->is_under_way()) {
     for (const SampledToken& each : ahead_->read()) take(each);
     return true;
@@ -99,11 +100,26 @@ bool Engine::step() {
 
 void Engine::take(const SampledToken& sampled) {
   Sequence& sequence = *sampled.sequence;
-  if (sampled.token.id != ops::kNoToken) ++sampled_;
-  if (sequence.take(sampled.token)) return;
+  const bool continues = sequence.take(sampled.token);
+  if (sampled.token.id != ops::kNoToken) {
+    ++sampled_;
+    new_tokens_.push_back({sequence.result().id, sampled.token.id, sequence.answer.new_text()});
+  }
+  if (!continues) finish(sequence);
+}
+
+void Engine::finish(Sequence& sequence) {
   if (ahead_) ahead_->drop(sequence);
   finished_.push_back(std::move(sequence.result()));
   schedule_.remove(sequence);
+}
+
+bool Engine::cancel(int64_t id) {
+  Sequence* const sequence = schedule_.find(id);
+  if (sequence == nullptr) return false;
+  sequence->answer.end(Finish::kCancelled);
+  finish(*sequence);
+  return true;
 }
 
 std::vector<Completion> Engine::take_finished() { return std::exchange(finished_, {}); }

@@ -44,6 +44,16 @@ class Engine {
   int64_t add(Request request);
   // One pass of the model; false when nothing is left to do.
   bool step();
+  struct NewToken {
+    int64_t id;  // of the request
+    int32_t token;
+    std::string text;  // that became certain with it; with a tokenizer (AnswerText::push)
+  };
+  // What the last step sampled, the last token of an answer, too.
+  const std::vector<NewToken>& new_tokens() const { return new_tokens_; }
+  // Ends a request between two steps: it finishes with the tokens that it has. False where it has finished
+  // before.
+  bool cancel(int64_t id);
   std::vector<Completion> take_finished();  // since the last call, in the order in which they finished
 
   // Between requests: others have the memory of its cache and of what captured passes write, at whose
@@ -66,6 +76,7 @@ class Engine {
 
  private:
   void take(const SampledToken& sampled);
+  void finish(Sequence& sequence);
 
   const layers::Decoder& model_;
   const tokenizers::Tokenizer* tokenizer_;
@@ -75,6 +86,7 @@ class Engine {
   Schedule schedule_;
   MixedPass mixed_;
   std::optional<DecodingAhead> ahead_;  // where passes are captured
+  std::vector<NewToken> new_tokens_;
   std::vector<Completion> finished_;
   int64_t next_id_ = 0, sampled_ = 0;
 };

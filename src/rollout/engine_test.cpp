@@ -249,25 +249,6 @@ TEST(Engine, EndsAreReported) {
   EXPECT_EQ(full.ids.size(), 4u);
 }
 
-// A and the next 47 characters, one of which may be a special token.
-tokenizers::Tokenizer letters(std::optional<int32_t> special = {}) {
-  std::string vocabulary, added;
-  for (int i = 0; i < 48; ++i)
-    vocabulary += fmt::format(R"({}"{}": {})", i > 0 ? ", " : "", static_cast<char>('A' + i), i);
-  vocabulary.replace(vocabulary.find("\"\\\""), 3, "\"~\"");  // in place of the backslash
-  if (special)
-    added = fmt::format(
-        R"({{"id": {}, "content": "{}", "special": true, "single_word": false, "lstrip": false, "rstrip": false,
-             "normalized": false}})",
-        *special, static_cast<char>('A' + *special));
-  return tokenizers::Tokenizer::from_json(
-      R"({"model": {"type": "BPE", "vocab": {)" + vocabulary + R"(}, "merges": []}, "added_tokens": [)" +
-          added +
-          R"(], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
-          "decoder": {"type": "ByteLevel"}})",
-      "letters.json");
-}
-
 TEST(Engine, ASpecialTokensNameStopsAtItsId) {
   const auto model = tiny_model();
   const Request plain = request_of(prompt_of(5, 1));

@@ -9,6 +9,7 @@
 #include "rollout/engine.h"
 #include "rollout/requests_test_support.h"
 #include "tests/support/tiny_model.h"
+#include "tokenizers/tokenizer.h"
 
 namespace temper::rollout {
 
@@ -41,5 +42,24 @@ inline bool has_invariant_kernels() {
 
 inline const std::vector<const char*> kTypes{"qwen3",      "llama",        "gemma3_text", "qwen3_moe",
                                              "qwen3_next", "qwen3_5_text", "deepseek_v3", "gpt_oss"};
+
+// A and the next 47 characters, one of which may be a special token.
+inline tokenizers::Tokenizer letters(std::optional<int32_t> special = {}) {
+  std::string vocabulary, added;
+  for (int i = 0; i < 48; ++i)
+    vocabulary += fmt::format(R"({}"{}": {})", i > 0 ? ", " : "", static_cast<char>('A' + i), i);
+  vocabulary.replace(vocabulary.find("\"\\\""), 3, "\"~\"");  // in place of the backslash
+  if (special)
+    added = fmt::format(
+        R"({{"id": {}, "content": "{}", "special": true, "single_word": false, "lstrip": false, "rstrip": false,
+             "normalized": false}})",
+        *special, static_cast<char>('A' + *special));
+  return tokenizers::Tokenizer::from_json(
+      R"({"model": {"type": "BPE", "vocab": {)" + vocabulary + R"(}, "merges": []}, "added_tokens": [)" +
+          added +
+          R"(], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+          "decoder": {"type": "ByteLevel"}})",
+      "letters.json");
+}
 
 }  // namespace temper::rollout

@@ -15,14 +15,17 @@ Answer::Answer(Request request, int64_t id, int64_t context, const tokenizers::T
 }
 
 bool Answer::take(const ChosenToken& token, const WeightVersions& versions) {
-  const std::optional<Finish> end = add(token, versions);
-  if (!end) return true;
-  result_.finish = *end;
-  if (text_) {
-    text_->finish();
-    result_.text = text_->text();
-  }
-  return false;
+  new_text_.clear();
+  const std::optional<Finish> why = add(token, versions);
+  if (why) end(*why);
+  return !why;
+}
+
+void Answer::end(Finish finish) {
+  result_.finish = finish;
+  if (!text_) return;
+  new_text_ += text_->finish();
+  result_.text = text_->text();
 }
 
 // Why the answer ends with this token; nothing where it continues.
@@ -43,7 +46,7 @@ std::optional<Finish> Answer::add(const ChosenToken& token, const WeightVersions
   if (std::find(request_.stop_ids.begin(), request_.stop_ids.end(), token.id) != request_.stop_ids.end())
     return Finish::kStopToken;
   if (text_) {
-    text_->push(token.id);
+    new_text_ = text_->push(token.id);
     if (text_->stopped()) return Finish::kStopString;
   }
   if (length() >= context_) return Finish::kContext;

@@ -35,6 +35,9 @@ class Answer {
   // Adds the next token, chosen by weights of these versions. False where the answer ends with it: its
   // result is then complete.
   bool take(const ChosenToken& token, const WeightVersions& versions);
+  void end(Finish finish);  // with what it has
+  // The part of its text that became certain with the last token, or with its end (AnswerText::push).
+  const std::string& new_text() const { return new_text_; }
   Completion& result() { return result_; }
   const Completion& result() const { return result_; }
 
@@ -45,6 +48,7 @@ class Answer {
   Request request_;
   int64_t context_;
   std::optional<AnswerText> text_;  // with a tokenizer
+  std::string new_text_;
   Completion result_;
 };
 

@@ -11,6 +11,8 @@ const char* name_of(Finish finish) {
       return "length";
     case Finish::kContext:
       return "context";
+    case Finish::kCancelled:
+      return "cancelled";
     case Finish::kFailed:
       break;
   }

@@ -3,6 +3,6 @@
 
 namespace temper::rollout {
 
-const char* name_of(Finish finish);  // for files: "stop", "length", "context" or "failed"
+const char* name_of(Finish finish);  // for files: "stop", "length", "context", "cancelled" or "failed"
 
 }  // namespace temper::rollout

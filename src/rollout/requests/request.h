@@ -36,6 +36,7 @@ enum class Finish {
   kStopString,  // its last character came with the last of ids
   kLength,      // max_new_tokens
   kContext,     // the end of the model's context
+  kCancelled,   // Engine::cancel
   kFailed       // the model's logits were no distribution
 };
 

@@ -17,8 +17,20 @@ Schedule::Running::iterator Schedule::place_of(const Sequence& sequence) {
 }
 
 void Schedule::remove(Sequence& sequence) {
-  cache_.end(sequence);
-  running_.erase(place_of(sequence));
+  if (const auto place = place_of(sequence); place != running_.end()) {
+    cache_.end(sequence);
+    running_.erase(place);
+  } else {
+    std::erase_if(waiting_, [&](const auto& each) { return each.get() == &sequence; });
+  }
+}
+
+Sequence* Schedule::find(int64_t id) const {
+  for (const auto& each : running_)
+    if (each->result().id == id) return each.get();
+  for (const auto& each : waiting_)
+    if (each->result().id == id) return each.get();
+  return nullptr;
 }
 
 // To the front of those that wait; its tokens are computed again.

@@ -31,8 +31,9 @@ class Schedule {
   // Pages for this many tokens after those that are computed, which are taken from requests that started
   // later where none is left; false where the sequence itself was the last.
   bool make_room(Sequence& sequence, int64_t tokens);
-  // Ends a running request, whose pages and slot are free again.
+  // Ends a request, whose pages and slot are free again.
   void remove(Sequence& sequence);
+  Sequence* find(int64_t id) const;  // of a request that runs or waits; null: there is none
 
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }

@@ -16,4 +16,17 @@ void PagedStates::copy_slot(int64_t from, int64_t to) const {
   for (const auto& layer : layers_) layer->copy_slot(from, to);
 }
 
+void PagedStates::grow(int64_t pages) {
+  for (const auto& layer : layers_) layer->grow(pages);
+  sizes_.pages = pages;
+}
+
+Tensor with_more_rows(const Tensor& held, int64_t rows) {
+  Shape shape = held.shape();
+  shape[0] = rows;
+  const Tensor all = Tensor::empty(shape, held.dtype(), MemoryTag::kKvCache, held.device());
+  all.narrow(0, 0, held.dim(0)).copy_from(held);
+  return all;
+}
+
 }  // namespace temper::layers

@@ -22,7 +22,11 @@ class MixerPages {
   virtual bool has_slots() const { return false; }
   virtual void clear_slot(int64_t /*slot*/) const {}  // the beginning of a sequence
   virtual void copy_slot(int64_t /*from*/, int64_t /*to*/) const {}
+  virtual void grow(int64_t /*pages*/) {}  // to more pages, at other addresses; what they hold stays
 };
+
+// `held` [rows, …] at the beginning of more rows.
+Tensor with_more_rows(const Tensor& held, int64_t rows);
 
 // The sequences of one pass: those that decode first, each with one token; then those with parts of prompts.
 struct PagedBatch {
@@ -42,6 +46,7 @@ class PagedStates {
   bool has_slots() const;
   void clear_slot(int64_t slot) const;
   void copy_slot(int64_t from, int64_t to) const;
+  void grow(int64_t pages);  // of all layers, as of MixerPages
 
  private:
   std::vector<std::unique_ptr<MixerPages>> layers_;

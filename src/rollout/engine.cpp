@@ -1,5 +1,6 @@
 #include "rollout/engine.h"
 
+#include <algorithm>
 #include <tuple>
 
 #include "base/error.h"
@@ -23,15 +24,14 @@ bool captures(const layers::Decoder& model) {
   return model.device().type != DeviceType::kCpu && model.batches_on_device();
 }
 
-// Slots for running requests, and as many for states that other requests may continue. Where passes are
-// captured, a spare page and a spare slot are for rows without a sequence.
+// Where passes are captured, a spare page and a spare slot are for rows without a sequence.
 SequenceCache make_cache(const layers::Decoder& model, const EngineOptions& options) {
   const int64_t pages = pages_of(checked(options)), spare = captures(model) ? 1 : 0;
-  layers::PagedStates states =
-      model.make_pages({pages + spare, options.page_tokens, 2 * options.max_running + spare});
+  layers::PagedStates states = model.make_pages(
+      {pages + spare, options.page_tokens, StateSlots::count_for(options.max_running) + spare});
   const bool has_slots = states.has_slots();
   const PromptParts parts{options.page_tokens, options.prefix_cache, has_slots,
-                          model.decodes_as_prompts() && !has_slots};
+                          model.decodes_as_prompts() && !has_slots, options.continues_answers};
   return {std::move(states), parts, pages, options.max_running};
 }
 
@@ -43,12 +43,21 @@ void require_all_awake(Device device) {
 
 }  // namespace
 
+EngineOptions options_of_conversation() {
+  EngineOptions options;
+  options.cache_tokens = options.page_tokens;
+  options.max_running = 1;
+  options.chunk_tokens = 2048;
+  options.cache_grows = options.continues_answers = true;
+  return options;
+}
+
 Engine::Engine(const layers::Decoder& model, const EngineOptions& options,
                const tokenizers::Tokenizer* tokenizer)
     : model_(model),
       tokenizer_(tokenizer),
       cache_(make_cache(model, options)),
-      limits_{model.config().vocab_size, model.config().max_positions, cache_.tokens(), tokenizer != nullptr},
+      cache_grows_(options.cache_grows),
       schedule_(cache_, options.max_running, options.chunk_tokens),
       mixed_(model, cache_, options.observer) {
   if (captures(model) && options.observer == nullptr)
@@ -75,10 +84,26 @@ void Engine::wake() {
 
 int64_t Engine::add(Request request) {
   require_all_awake(model_.device());
-  limits_.check(request);
+  make_room_for(request);
   schedule_.add(std::make_unique<Sequence>(
       Answer(std::move(request), next_id_, model_.config().max_positions, tokenizer_)));
   return next_id_++;
+}
+
+// An Error says what can never be answered.
+void Engine::make_room_for(const Request& request) {
+  const int64_t context = model_.config().max_positions;
+  const bool grows = cache_grows_ && waiting() + running() == 0;
+  RequestLimits{model_.config().vocab_size, context, grows ? context : cache_.tokens(), tokenizer_ != nullptr}
+      .check(request);
+  const int64_t needed = std::min(context, std::ssize(request.prompt) + request.max_new_tokens);
+  if (needed <= cache_.tokens()) return;
+  if (ahead_) {  // captured passes know where the cache is; their memory is given back first
+    ahead_->drop_all();
+    ahead_->forget_passes();
+  }
+  // Doubled, so that a long conversation is moved seldom.
+  cache_.grow(std::min(context, std::max(needed, 2 * cache_.tokens())));
 }
 
 bool Engine::step() {
@@ -110,6 +135,7 @@ void Engine::take(const SampledToken& sampled) {
 
 void Engine::finish(Sequence& sequence) {
   if (ahead_) ahead_->drop(sequence);
+  if (sequence.result().finish != Finish::kFailed) cache_.keep_end(sequence);
   finished_.push_back(std::move(sequence.result()));
   schedule_.remove(sequence);
 }

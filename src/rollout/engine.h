@@ -15,8 +15,15 @@ struct EngineOptions {
   int64_t max_running = 64;    // requests at once
   int64_t chunk_tokens = 512;  // of prompts in one pass, in addition to the tokens of requests that decode
   bool prefix_cache = true;    // pages of equal beginnings are computed once
+  bool cache_grows = false;    // before a request that needs more, where no other is there
+  // A prompt that begins as an earlier prompt and its answer continues them at their last token. Its bits may
+  // depend on which parts were prompts and which answers.
+  bool continues_answers = false;
   EngineObserver* observer = nullptr;
 };
+
+// Of an engine that answers one request after the other, as in a conversation.
+EngineOptions options_of_conversation();
 
 // Answers any number of requests with one model: those that decode get one token in each pass, and the
 // same passes compute prompts in parts (continuous batching). Keys and values lie in pages; a request takes a
@@ -77,12 +84,13 @@ class Engine {
  private:
   void take(const SampledToken& sampled);
   void finish(Sequence& sequence);
+  void make_room_for(const Request& request);
 
   const layers::Decoder& model_;
   const tokenizers::Tokenizer* tokenizer_;
   std::optional<MemoryTurn> turn_;  // of others, while it sleeps; ends when what sleeps is gone
   SequenceCache cache_;
-  const RequestLimits limits_;
+  const bool cache_grows_;
   Schedule schedule_;
   MixedPass mixed_;
   std::optional<DecodingAhead> ahead_;  // where passes are captured

@@ -14,6 +14,12 @@ class KvPages : public layers::MixerPages {
   const Tensor& keys() const { return keys_; }  // [pages, page_tokens, kv_heads, head_dim]
   const Tensor& values() const { return values_; }
 
+  void grow(int64_t pages) override {
+    const Tensor keys = layers::with_more_rows(keys_, pages), values = layers::with_more_rows(values_, pages);
+    keys_ = keys;  // both or, where memory runs out, neither
+    values_ = values;
+  }
+
  private:
   Tensor keys_, values_;
 };

@@ -11,6 +11,8 @@ class LatentPages : public layers::MixerPages {
 
   const Tensor& rows() const { return rows_; }  // [pages, page_tokens, rank + rope_dim]
 
+  void grow(int64_t pages) override { rows_ = layers::with_more_rows(rows_, pages); }
+
  private:
   Tensor rows_;
 };

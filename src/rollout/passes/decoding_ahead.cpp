@@ -6,10 +6,7 @@ namespace temper::rollout {
 
 DecodingAhead::DecodingAhead(const layers::Decoder& model, SequenceCache& cache, Schedule& schedule,
                              int64_t max_running)
-    : model_(model),
-      cache_(cache),
-      schedule_(schedule),
-      passes_(model, cache.states(), max_running, cache.spare_page(), cache.spare_slot()) {}
+    : model_(model), cache_(cache), schedule_(schedule), passes_(model, cache, max_running) {}
 
 bool DecodingAhead::can_compute(const std::vector<ScheduledPart>& parts) {
   const Request& first = parts.front().sequence->request();

@@ -12,7 +12,7 @@ namespace {
 struct AheadLoop {
   AheadLoop(const layers::Decoder& decoder, int64_t pages, int64_t page_tokens, int64_t running)
       : model(decoder),
-        states(decoder.make_pages({pages + 1, page_tokens, 2 * running + 1})),
+        states(decoder.make_pages({pages + 1, page_tokens, StateSlots::count_for(running) + 1})),
         parts{page_tokens, true, states.has_slots(), decoder.decodes_as_prompts() && !states.has_slots()},
         cache(std::move(states), parts, pages, running),
         schedule(cache, running, 64),

@@ -10,13 +10,8 @@ constexpr size_t kFewestPages = 16;  // of a pass's rows
 
 }  // namespace
 
-DecodingPasses::DecodingPasses(const layers::Decoder& model, const layers::PagedStates& states,
-                               int64_t max_rows, int32_t spare_page, int32_t spare_slot)
-    : model_(model),
-      states_(states),
-      max_rows_(rows_of_pass(max_rows)),
-      spare_page_(spare_page),
-      spare_slot_(spare_slot) {}
+DecodingPasses::DecodingPasses(const layers::Decoder& model, const SequenceCache& cache, int64_t max_rows)
+    : model_(model), cache_(cache), max_rows_(rows_of_pass(max_rows)) {}
 
 DecodingPass& DecodingPasses::at(int64_t rows, size_t pages, const layers::Adapter* adapter,
                                  double log_prob_temperature) {
@@ -32,7 +27,8 @@ DecodingPass& DecodingPasses::at(int64_t rows, size_t pages, const layers::Adapt
   std::unique_ptr<DecodingPass>& pass = passes_[shape];
   if (pass == nullptr)
     pass = std::make_unique<DecodingPass>(
-        DecodingSetup{model_, states_, spare_page_, spare_slot_, ids_, seen_, arena_}, shape);
+        DecodingSetup{model_, cache_.states(), cache_.spare_page(), cache_.spare_slot(), ids_, seen_, arena_},
+        shape);
   return *pass;
 }
 

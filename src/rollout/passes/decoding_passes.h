@@ -2,6 +2,7 @@
 #include <map>
 
 #include "rollout/passes/decoding_pass.h"
+#include "rollout/scheduling/sequence_cache.h"
 
 namespace temper::rollout {
 
@@ -9,10 +10,9 @@ namespace temper::rollout {
 // tensor of ids, so that each may continue what any of them chose.
 class DecodingPasses {
  public:
-  // For up to `max_rows` sequences. Rows without a sequence write to the spare page and slot. The model and
-  // the states must outlive it.
-  DecodingPasses(const layers::Decoder& model, const layers::PagedStates& states, int64_t max_rows,
-                 int32_t spare_page, int32_t spare_slot);
+  // For up to `max_rows` sequences. Rows without a sequence write to the cache's spare page and slot. The
+  // model and the cache must outlive it.
+  DecodingPasses(const layers::Decoder& model, const SequenceCache& cache, int64_t max_rows);
 
   // A pass for this many sequences or some more, each with up to `pages` pages or some more. It stays there
   // until forget().
@@ -23,9 +23,8 @@ class DecodingPasses {
 
  private:
   const layers::Decoder& model_;
-  const layers::PagedStates& states_;
+  const SequenceCache& cache_;
   const int64_t max_rows_;
-  const int32_t spare_page_, spare_slot_;
   std::shared_ptr<Arena> arena_;  // null: no pass is there
   Tensor ids_, seen_;             // of DecodingSetup: [rows] int32, [rows, vocab] uint8
   std::map<DecodingPass::Shape, std::unique_ptr<DecodingPass>> passes_;

@@ -9,8 +9,8 @@ namespace {
 
 TEST(DecodingPasses, AreKeptByTheirShapes) {
   const auto model = tiny_model();
-  const layers::PagedStates states = model->decoder.make_pages({9, 4, 5});
-  DecodingPasses passes(model->decoder, states, 20, 8, 4);
+  const SequenceCache cache(model->decoder.make_pages({9, 4, 5}), {.page_tokens = 4}, 8, 2);
+  DecodingPasses passes(model->decoder, cache, 20);
   DecodingPass& first = passes.at(3, 2, nullptr, 1);
   EXPECT_EQ(first.shape().rows, 4);
   EXPECT_EQ(first.shape().width, 16);

@@ -17,14 +17,33 @@ int32_t PagePool::take() {
   } else if (!idle_.empty()) {
     page = idle_.front();
     idle_.pop_front();
-    serials_.erase(at(page).entry->second.serial);
-    index_.erase(at(page).entry);
-    at(page).entry = index_.end();
+    unlist(page);
   } else {
     return kNone;
   }
   at(page).users = 1;
   return page;
+}
+
+// It can be found no more.
+void PagePool::unlist(int32_t page) {
+  serials_.erase(at(page).entry->second.serial);
+  index_.erase(at(page).entry);
+  at(page).entry = index_.end();
+}
+
+void PagePool::take_over(int32_t page) {
+  invariant(at(page).users == 0 && at(page).entry != index_.end(), "a page that is in use stays as it is");
+  keep(page);
+  unlist(page);
+}
+
+void PagePool::grow(int64_t pages) {
+  invariant(pages >= size(), "a pool keeps its pages");
+  std::vector<int32_t> added;
+  for (int64_t page = pages; page > size();) added.push_back(static_cast<int32_t>(--page));
+  pages_.resize(static_cast<size_t>(pages), {0, index_.end(), idle_.end()});
+  free_.insert(free_.begin(), added.begin(), added.end());  // behind those that were free before
 }
 
 void PagePool::keep(int32_t page) {

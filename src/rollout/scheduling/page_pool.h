@@ -7,13 +7,14 @@
 
 namespace temper::rollout {
 
-// Who has which page of a cache, and which full pages can be found by their tokens (prefix cache). A page
+// Who has which page of a cache, and which pages can be found by their tokens (prefix cache). A page
 // that is unused keeps what is in it as long as no page is wanted; the one that was given back first goes
 // first.
 class PagePool {
  public:
-  // What a full page was made of. A page's place in the texts that share it is that of the page before it, so
-  // that equal keys are equal texts: the whole chain is compared, nothing is hashed away.
+  // What a page was made of: a full one, or one that a text ended in. A page's place in the texts that share
+  // it is that of the page before it, so that equal keys are equal texts: the whole chain is compared,
+  // nothing is hashed away.
   struct Key {
     uint64_t before = 0;              // serial of the page before; of the first page 0
     uint64_t model = 0, adapter = 0;  // versions of the weights (ParameterStore); no adapter: 0
@@ -33,9 +34,12 @@ class PagePool {
   int32_t take();           // for one user; kNone where all are in use
   void keep(int32_t page);  // one user more
   void give_back(int32_t page);
+  // A page that can be found and is unused gets one user, who may change it: it is found no more.
+  void take_over(int32_t page);
+  void grow(int64_t pages);  // to this many
 
   const Found* find(const Key& key) const;  // null: there is none
-  // A full page can be found from now on; where another has the same key, that one stays. The serial of the
+  // A page can be found from now on; where another has the same key, that one stays. The serial of the
   // key.
   uint64_t publish(int32_t page, const Key& key);
   // Of unused pages, which must be all: what is in them is lost, and none is found any more. Pages are taken
@@ -51,6 +55,7 @@ class PagePool {
     std::list<int32_t>::iterator idle;  // where it is unused
   };
   void free_all();
+  void unlist(int32_t page);
   Page& at(int32_t page) { return pages_[static_cast<size_t>(page)]; }
 
   std::vector<Page> pages_;

@@ -52,6 +52,29 @@ TEST(PagePool, ForgetsAll) {
   EXPECT_GT(pool.publish(0, {.tokens = {1}}), serial);
 }
 
+TEST(PagePool, APageThatIsTakenOverIsFoundNoMore) {
+  PagePool pool(2);
+  const int32_t page = pool.take();
+  const uint64_t serial = pool.publish(page, {.tokens = {1}});
+  pool.give_back(page);
+  pool.take_over(page);
+  EXPECT_EQ(pool.find({.tokens = {1}}), nullptr);
+  EXPECT_FALSE(pool.holds(serial));
+  EXPECT_EQ(pool.available(), 1);
+  pool.publish(page, {.tokens = {1, 2}});
+  EXPECT_EQ(pool.find({.tokens = {1, 2}})->page, page);
+}
+
+TEST(PagePool, GrowsWithWhatItHolds) {
+  PagePool pool(2);
+  pool.publish(pool.take(), {.tokens = {1}});
+  pool.give_back(0);
+  pool.grow(4);
+  EXPECT_EQ(pool.size(), 4);
+  EXPECT_EQ(pool.find({.tokens = {1}})->page, 0);
+  for (const int32_t page : {1, 2, 3, 0, PagePool::kNone}) EXPECT_EQ(pool.take(), page);
+}
+
 TEST(PagePool, IsSharedUntilTheLastUserLeaves) {
   PagePool pool(1);
   const int32_t page = pool.take();

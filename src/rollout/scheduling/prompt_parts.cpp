@@ -33,7 +33,8 @@ int64_t PromptParts::last_boundary(const Sequence& sequence) const {
 
 // What is computed ahead may not be known yet.
 int64_t PromptParts::shareable(const Sequence& sequence) const {
-  return std::min(sequence.computed, decodes_as_prompts ? sequence.length() : sequence.prompt());
+  const bool answers = decodes_as_prompts || continues_answers;
+  return std::min(sequence.computed, answers ? sequence.length() : sequence.prompt());
 }
 
 }  // namespace temper::rollout

@@ -13,6 +13,8 @@ struct PromptParts {
   // Whether sampled tokens may be computed again in parts, as prompts are. Never with slots: their states are
   // kept at few places of a text, and are continued one token after the other.
   bool decodes_as_prompts = true;
+  // Whether texts may continue at the last token of an earlier text, whichever form computed that.
+  bool continues_answers = false;
 
   // Whether the next pass gives this sequence one token, the one that was sampled last or, where sampled
   // tokens are computed again, the next of them.

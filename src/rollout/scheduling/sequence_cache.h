@@ -9,7 +9,7 @@ namespace temper::rollout {
 // were computed before by the same weights (prefix cache).
 class SequenceCache {
  public:
-  // Of `states` this has `pages`, and slots for `running` sequences and as many copies.
+  // Of `states` this has `pages`, and slots for `running` sequences and for copies (StateSlots).
   SequenceCache(layers::PagedStates states, const PromptParts& parts, int64_t pages, int64_t running);
 
   const layers::PagedStates& states() const { return states_; }
@@ -28,15 +28,30 @@ class SequenceCache {
   bool add_page(Sequence& sequence);  // false where none is left
   // Full pages can be found from now on.
   void publish(Sequence& sequence);
+  // The end of a sequence that has ended can be found, too, where texts continue answers.
+  void keep_end(Sequence& sequence);
   // Takes back its pages and its slot; its tokens are to be computed again.
   void end(Sequence& sequence);
   // While no sequence has pages: nothing is found any more.
   void forget();
+  // Room for this many tokens; what is there is kept, at other addresses.
+  void grow(int64_t tokens);
 
  private:
-  PagePool::Key key_of(const Sequence& sequence, int64_t page, uint64_t before) const;
+  // What is there of a text: full pages, then one that an earlier text ended in.
+  struct Prefix {
+    std::vector<PagePool::Found> pages = {};
+    std::optional<PagePool::Found> end = {};
+    int64_t end_tokens = 0;
+    int32_t state = PagePool::kNone;  // the slot of the copy, of the state at its end
+
+    uint64_t serial() const { return pages.empty() ? 0 : pages.back().serial; }
+  };
+  PagePool::Key key_of(const Sequence& sequence, int64_t page, uint64_t before, int64_t tokens) const;
+  Prefix prefix_of(const Sequence& sequence) const;
+  void find_end(const Sequence& sequence, Prefix& prefix) const;
   int64_t find_prefix(Sequence& sequence);
-  void keep_state(const Sequence& sequence);
+  void keep_state(const Sequence& sequence, uint64_t serial);
 
   layers::PagedStates states_;
   const PromptParts parts_;

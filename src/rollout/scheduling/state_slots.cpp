@@ -26,7 +26,7 @@ std::optional<int32_t> StateSlots::find(uint64_t serial) const {
 std::optional<int32_t> StateSlots::keep(uint64_t serial) {
   if (find(serial)) return {};
   auto slot = static_cast<int32_t>(running_);
-  if (std::ssize(kept_) == running_) {
+  if (std::ssize(kept_) == copies_for(running_)) {
     slot = kept_.front().second;
     kept_.pop_front();
   }

@@ -204,13 +204,8 @@ class Batch {
     const Prompt prompt = prompt_of(source_.row(row));
     for (int64_t sample = 0; sample < arguments_.samples; ++sample) {
       if (file_.has(row, sample, prompt.key)) continue;
-      rollout::GenerateOptions own = prompt.adapter->apply(options_);
-      rollout::Request request{.prompt = prompt.asked.ids,
-                               .sampling = own.sampling,
-                               .max_new_tokens = own.max_new_tokens,
-                               .stop_ids = std::move(own.stop_ids),
-                               .stop_strings = arguments_.sampling.stops,
-                               .adapter = own.adapter};
+      rollout::Request request = prompt.adapter->apply(options_);
+      request.prompt = prompt.asked.ids;
       const auto words = Random(options_.sampling.seed, RandomPurpose::kSampling, static_cast<uint64_t>(row))
                              .words(static_cast<uint64_t>(sample));
       request.sampling.seed = uint64_t{words[0]} << 32 | words[1];
@@ -279,7 +274,7 @@ class Batch {
   const std::string rounding_;  // what --quantize says, in short; empty: nothing
   Adapters adapters_;
   rollout::TextFiles text_;
-  rollout::GenerateOptions options_;
+  rollout::Request options_;  // of all, without their prompts
   data::Source source_;
   data::RowEncoder encoder_;
   rollout::AnswerFile file_;

@@ -29,10 +29,9 @@ class Conversation {
   Conversation(const models::Model& model, const rollout::TextFiles& text, const SamplingArguments& sampling,
                const std::string& system)
       : text_(text),
-        options_(sampling.apply(text.generation)),
-        stops_(sampling.stops),
+        request_(sampling.apply(text.generation)),
         system_(system),
-        generator_(model.decoder) {
+        engine_(model.decoder, rollout::options_of_conversation(), &text.tokenizer) {
     clear();
   }
 
@@ -45,7 +44,7 @@ class Conversation {
   }
 
   // After an error the conversation is what it was before the message.
-  rollout::Generation say(const std::string& line) {
+  StreamedAnswer say(const std::string& line) {
     const Json::Array before = messages_;
     try {
       return answer(line);
@@ -56,23 +55,22 @@ class Conversation {
   }
 
  private:
-  rollout::Generation answer(const std::string& line) {
+  StreamedAnswer answer(const std::string& line) {
     messages_.push_back(Json::Object{{"role", "user"}, {"content", line}});
-    const std::vector<int32_t> prompt = text_.encode_prompt(text_.chat_prompt(messages_), false);
+    rollout::Request request = adapter_->apply(request_);
+    request.prompt = text_.encode_prompt(text_.chat_prompt(messages_), false);
     // Ctrl-C ends the answer, not the conversation.
     const StopSignals signals;
-    StreamedAnswer said = stream_answer(generator_, text_.tokenizer, prompt, adapter_->apply(options_),
-                                        stops_, [&] { return !signals.requested(); });
-    messages_.push_back(Json::Object{{"role", "assistant"}, {"content", std::move(said.text)}});
-    return std::move(said.generation);
+    StreamedAnswer said = stream_answer(engine_, std::move(request), [&] { return !signals.requested(); });
+    messages_.push_back(Json::Object{{"role", "assistant"}, {"content", said.completion.text}});
+    return said;
   }
 
   const rollout::TextFiles& text_;
-  rollout::GenerateOptions options_;
-  std::vector<std::string> stops_;
+  rollout::Request request_;
   const Adapters::Named* adapter_ = nullptr;
   std::string system_;
-  rollout::Generator generator_;
+  rollout::Engine engine_;
   Json::Array messages_;
 };
 
@@ -122,7 +120,7 @@ int chat(const ChatArguments& arguments) {
     if (line->empty()) continue;
     try {
       if (obey(*line, adapters, conversation)) continue;
-      const rollout::Generation result = conversation.say(*line);
+      const StreamedAnswer result = conversation.say(*line);
       if (arguments.stats) log_info(describe(result));
     } catch (const Error& error) {
       // Someone who types can continue, for example with /clear when the context is full.

@@ -57,15 +57,14 @@ int generate(const GenerateArguments& arguments) {
   const auto model = load_for_inference(arguments.model, arguments.sampling);
   const Adapters adapters(*model, arguments.adapters);
   const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
-  const rollout::GenerateOptions options = arguments.sampling.apply(text.generation);
+  rollout::Request request = arguments.sampling.apply(text.generation);
   const bool plain = arguments.raw || !text.chat;
-  const std::vector<int32_t> ids = text.encode_prompt(rendered(prompt, arguments, text), plain);
-  rollout::Generator generator(model->decoder);
+  request.prompt = text.encode_prompt(rendered(prompt, arguments, text), plain);
+  rollout::Engine engine(model->decoder, rollout::options_of_conversation(), &text.tokenizer);
   for (const Adapters::Named& each : adapters.all()) {
     if (adapters.all().size() > 1) print_line("[{}]", each.name);
-    const StreamedAnswer answer =
-        stream_answer(generator, text.tokenizer, ids, each.apply(options), arguments.sampling.stops);
-    if (!arguments.quiet) log_info(describe(answer.generation));
+    const StreamedAnswer answer = stream_answer(engine, each.apply(request));
+    if (!arguments.quiet) log_info(describe(answer));
   }
   return 0;
 }

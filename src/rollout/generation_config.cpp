@@ -80,8 +80,8 @@ std::vector<int32_t> end_tokens(const Json& config, const std::string& where, in
   return ids;
 }
 
-GenerateOptions read_generation_config(const std::string& model_folder, int64_t vocab_size) {
-  GenerateOptions options;
+Request read_generation_config(const std::string& model_folder, int64_t vocab_size) {
+  Request options;
   const std::string model_file = join_path(model_folder, "config.json");
   if (exists(model_file)) options.stop_ids = end_tokens(Json::parse_file(model_file), model_file, vocab_size);
   const std::string where = join_path(model_folder, "generation_config.json");

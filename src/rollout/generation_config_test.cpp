@@ -10,7 +10,7 @@ namespace {
 
 class GenerationConfig : public testing::Test {
  protected:
-  GenerateOptions read(const std::string& generation, const std::string& model = "{}") const {
+  Request read(const std::string& generation, const std::string& model = "{}") const {
     write_file(folder_ / "config.json", model);
     write_file(folder_ / "generation_config.json", generation);
     return read_generation_config(folder_.path(), 48);
@@ -37,7 +37,7 @@ TEST_F(GenerationConfig, StopTokensThatCannotOccurAreLeftOut) {
 
 TEST_F(GenerationConfig, SamplesOnlyWhenToldTo) {
   EXPECT_EQ(read(R"({"temperature": 0.7, "top_p": 0.8})").sampling.temperature, 0);
-  const GenerateOptions options = read(
+  const Request options = read(
       R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05,
           "repetition_penalty": 1.1, "max_new_tokens": 33, "num_beams": 1, "transformers_version": "4.51.0"})");
   EXPECT_EQ(options.sampling.temperature, 0.6);

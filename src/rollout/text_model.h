@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "models/model.h"
-#include "rollout/generator.h"
+#include "rollout/requests/request.h"
 #include "templates/chat.h"
 #include "tokenizers/tokenizer.h"
 
@@ -15,7 +15,7 @@ namespace temper::rollout {
 struct TextFiles {
   tokenizers::Tokenizer tokenizer;
   std::shared_ptr<const templates::ChatTemplate> chat;  // null: the folder has none
-  GenerateOptions generation;
+  Request generation;                                   // what requests begin with
   int64_t vocab_size = 0;  // the model's, which may be larger than the tokenizer's (padding)
 
   // Checks that the tokenizer's ids fit the vocabulary. `chat_template` is a file or the name of one of the

@@ -47,14 +47,14 @@ TEST_F(Cli, OpsOfARunSayWhatTheRunSays) {
   ASSERT_NE(at, std::string::npos) << quiet.err;
   const std::string line = quiet.err.substr(at, end - at);
   EXPECT_NE(line.find("linear"), std::string::npos) << line;
-  for (const char* unused : {"lora_linear", "dropout", "decode_attention", "sample", "token_log_probs"}) {
+  for (const char* unused : {"lora_linear", "dropout", "paged_attention", "sample", "token_log_probs"}) {
     EXPECT_EQ(line.find(unused), std::string::npos) << line;
     EXPECT_EQ(table.find(unused), std::string::npos) << table;
   }
   EXPECT_EQ(quiet.err.find("rms_norm_implementation"), std::string::npos) << quiet.err;
   const std::string lora = " --adapters '[{rank: 4, dropout: 0.1}]' --eval.exact_match 1";
   const Outcome more = run("ops " + yaml() + lora);
-  for (const char* used : {"lora_linear_", "dropout_", "decode_attention_", "sample_"})
+  for (const char* used : {"lora_linear_", "dropout_", "paged_attention_", "sample_"})
     EXPECT_NE(more.out.find(used), std::string::npos) << more.out;
   const Json report = Json::parse(run("ops " + yaml() + " --hardware cpu-avx512 --json").out, "report");
   EXPECT_EQ(report.at("hardware").as_string(), "cpu");

@@ -64,10 +64,10 @@ Adapters::Adapters(const models::Model& model, const std::vector<std::string>& g
   if (all_.empty()) all_.push_back({kNone, nullptr});
 }
 
-rollout::GenerateOptions Adapters::Named::apply(rollout::GenerateOptions options) const {
-  options.adapter = adapter.get();
-  options.stop_ids.insert(options.stop_ids.end(), stop_ids.begin(), stop_ids.end());
-  return options;
+rollout::Request Adapters::Named::apply(rollout::Request request) const {
+  request.adapter = adapter.get();
+  request.stop_ids.insert(request.stop_ids.end(), stop_ids.begin(), stop_ids.end());
+  return request;
 }
 
 const Adapters::Named& Adapters::find(const std::string& name) const {

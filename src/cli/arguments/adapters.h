@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "models/adapter.h"
-#include "rollout/generator.h"
+#include "rollout/requests/request.h"
 
 namespace temper::cli {
 
@@ -32,8 +32,8 @@ class Adapters {
     std::string weights = {};                  // checkpoints::sample_of_weights of its folder
     std::vector<int32_t> stop_ids = {};        // at which its answers end besides (checkpoints/stop_tokens.h)
 
-    // The options of a model, for its answers with this adapter.
-    rollout::GenerateOptions apply(rollout::GenerateOptions options) const;
+    // A request for an answer of the model, as one with this adapter.
+    rollout::Request apply(rollout::Request request) const;
   };
   // In the order given; the model alone when nothing was given.
   const std::vector<Named>& all() const { return all_; }

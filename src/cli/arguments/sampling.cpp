@@ -25,7 +25,7 @@ void SamplingArguments::declare(Options& options) {
   options.option("--base-dtype", base_dtype, "Linear layers in float8_e4m3fn, nf4 or nf4_double.");
 }
 
-rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions options) const {
+rollout::Request SamplingArguments::apply(rollout::Request options) const {
   const auto check = [](const char* name, double value, double lowest, double highest) {
     if (!(value >= lowest && value <= highest))
       fail("[{}] {} is out of range; expected {} to {}", name, value, lowest, highest);
@@ -42,6 +42,7 @@ rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions optio
   if (min_p) options.sampling.min_p = *min_p;
   if (repetition_penalty) options.sampling.repetition_penalty = *repetition_penalty;
   if (max_new_tokens) options.max_new_tokens = *max_new_tokens;
+  options.stop_strings = stops;
   options.sampling.seed = static_cast<uint64_t>(seed);
   check("--temperature", options.sampling.temperature, 0, 1e6);
   check("--top-p", options.sampling.top_p, 1e-9, 1);
@@ -76,27 +77,6 @@ std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
            arguments.base_dtype);
   }
   return models::load_model(folder, options);
-}
-
-namespace {
-
-// Of tokens behind the first, which the prompt's pass chose. Empty: there are too few of them to say.
-std::string rate_of(const rollout::Generation& generation) {
-  constexpr int64_t kFewest = 8;
-  const int64_t passes =
-      std::ssize(generation.ids) - (generation.reason == rollout::StopReason::kStopToken ? 0 : 1);
-  if (passes < kFewest || generation.decode_seconds <= 0) return "";
-  return fmt::format(" at {:.1f} tokens/s", static_cast<double>(passes) / generation.decode_seconds);
-}
-
-}  // namespace
-
-std::string describe(const rollout::Generation& generation) {
-  std::string why;
-  if (generation.reason == rollout::StopReason::kLength) why = "; stopped at --max-new-tokens";
-  if (generation.reason == rollout::StopReason::kContext) why = "; stopped at the end of the model's context";
-  return fmt::format("{} prompt tokens in {:.2f}s, {} new tokens{}{}", generation.prompt_tokens,
-                     generation.prefill_seconds, generation.ids.size(), rate_of(generation), why);
 }
 
 }  // namespace temper::cli

@@ -5,7 +5,7 @@
 
 #include "cli/arguments/program.h"
 #include "models/model.h"
-#include "rollout/generator.h"
+#include "rollout/requests/request.h"
 
 namespace temper::cli {
 
@@ -20,14 +20,12 @@ struct SamplingArguments {
   std::string dtype, base_dtype, device = "cpu";
 
   void declare(Options& options);
-  rollout::GenerateOptions apply(rollout::GenerateOptions defaults) const;
+  rollout::Request apply(rollout::Request defaults) const;
 };
 
 std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
                                                   const SamplingArguments& arguments,
                                                   const ops::OpsConfig& ops = {},
                                                   const quantizers::QuantizeOptions& quantize = {});
-std::string describe(
-    const rollout::Generation& generation);  // "12 prompt tokens in 0.01s, 30 new at 210 tokens/s"
 
 }  // namespace temper::cli

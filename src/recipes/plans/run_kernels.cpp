@@ -36,10 +36,10 @@ bool computes(const RunConfig& config, const std::string& op) {
   const auto drops = [](const AdapterConfig& adapter) {
     return adapter.dropout.value_or(adapter.from.empty() ? 0 : 1) > 0;  // a folder may say so
   };
-  const bool rolls = recipe_of(config).batches != nullptr;
-  if (op == ops::PagedAttention::kName || op == ops::TokenLogProbs::kName) return rolls;
-  if (op == ops::Sample::kName) return rolls || config.eval.exact_match > 0;
-  if (op == ops::DecodeAttention::kName || op == ops::LatentDecode::kName) return config.eval.exact_match > 0;
+  if (op == ops::DecodeAttention::kName) return false;
+  for (const std::string_view generates :
+       {ops::PagedAttention::kName, ops::LatentDecode::kName, ops::Sample::kName, ops::TokenLogProbs::kName})
+    if (op == generates) return recipe_of(config).batches != nullptr || config.eval.exact_match > 0;
   if (op == ops::LoraLinear::kName) return !config.adapters.empty();
   if (op == ops::LoraMoeExperts::kName)
     return std::any_of(config.adapters.begin(), config.adapters.end(), may_adapt_experts);

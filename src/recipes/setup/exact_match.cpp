@@ -4,12 +4,16 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/threads.h"
 #include "collectives/at_root.h"
 #include "collectives/local/local.h"
+#include "rollout/engine_of_ranks.h"
 
 namespace temper::recipes {
 namespace {
+
+// How many are answered at once: their keys and values take memory in addition to what training holds. And
+// tokens of prompts in a pass.
+constexpr int64_t kAtOnce = 16, kPromptTokens = 2048;
 
 // Of the first `count` rows that can be asked; the others are counted with the rows of the evaluation.
 std::vector<data::Question> questions_of(const data::Mixture& rows, int64_t count,
@@ -52,45 +56,68 @@ std::vector<data::Question> shared(collectives::Group& ranks,
   return questions;
 }
 
+rollout::EngineOptions options_for(const std::vector<data::Question>& questions, int64_t max_new_tokens,
+                                   int64_t context) {
+  int64_t longest = 0;
+  for (const data::Question& question : questions)
+    longest = std::max(longest, static_cast<int64_t>(question.prompt.size()));
+  rollout::EngineOptions options;
+  options.max_running = std::min<int64_t>(std::ssize(questions), kAtOnce);
+  options.chunk_tokens = kPromptTokens;
+  const int64_t pages = std::min(context, longest + max_new_tokens) / options.page_tokens + 1;
+  options.cache_tokens = options.max_running * pages * options.page_tokens;
+  return options;
+}
+
+struct Found {
+  std::vector<std::string> answers;  // to all questions; empty where another rank leads
+  std::string failure;               // of one of them; empty: there is none
+};
+
+Found answers_of(rollout::EngineOfRanks& engine, const std::vector<data::Question>& questions,
+                 int64_t max_new_tokens) {
+  Found found{std::vector<std::string>(questions.size()), {}};
+  int64_t left = 0;
+  if (engine.leads())
+    for (; left < std::ssize(questions); ++left)
+      engine.add(questions[static_cast<size_t>(left)].prompt, max_new_tokens, 0, true);
+  while (engine.round(left == 0) != rollout::EngineOfRanks::Round::kDone)
+    for (rollout::Completion& answer : engine.take_finished()) {
+      if (answer.finish == rollout::Finish::kFailed) found.failure = answer.error;
+      found.answers[static_cast<size_t>(answer.id)] = std::move(answer.text);
+      --left;
+    }
+  return found;
+}
+
 }  // namespace
 
 std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& config,
                                      const data::Mixture& rows, const layers::Adapter* adapter,
                                      std::optional<int32_t> ending) {
-  const bool together = setup.model->decoder.ranks().meet();
-  const std::vector<data::Question> questions = shared(together ? setup.ranks : collectives::alone(), [&] {
-    return questions_of(rows, config.eval.exact_match, config.data.on_bad_row);
-  });
-  std::vector<Answer> answers(questions.size());
-  int64_t longest = 0;
-  for (const data::Question& question : questions)
-    longest = std::max(longest, static_cast<int64_t>(question.prompt.size()));
-  rollout::GenerateOptions options;
-  options.max_new_tokens = config.eval.max_new_tokens;
-  options.adapter = adapter;
-  options.stop_ids = setup.text.generation.stop_ids;
-  if (ending) options.stop_ids.push_back(*ending);
   const layers::Decoder& decoder = setup.model->decoder;
-  decoder.prepare_positions(std::min(longest + options.max_new_tokens, decoder.config().max_positions));
-  const auto answer = [&](rollout::Generator& generator, int64_t i) {
-    const data::Question& question = questions[static_cast<size_t>(i)];
-    const rollout::Generation result = generator.generate(question.prompt, options);
-    const std::string found = setup.text.tokenizer.decode(result.ids, true);
-    answers[static_cast<size_t>(i)] = {question.text, std::string(data::trim(question.answer)),
-                                       std::string(data::trim(found))};
-  };
-  const auto count_all = static_cast<int64_t>(answers.size());
-  // A device serves one generator at a time, as do ranks that answer together.
-  if (together || decoder.device().type != DeviceType::kCpu) {
-    rollout::Generator generator(decoder);
-    for (int64_t i = 0; i < count_all; ++i) answer(generator, i);
-    return answers;
-  }
-  // One question per task: small models gain more from this than from threads inside an op.
-  parallel_for(count_all, [&](int64_t i) {
-    rollout::Generator generator(decoder);
-    answer(generator, i);
+  collectives::Group& ranks = decoder.ranks().meet() ? setup.ranks : collectives::alone();
+  const std::vector<data::Question> questions =
+      shared(ranks, [&] { return questions_of(rows, config.eval.exact_match, config.data.on_bad_row); });
+  rollout::Request like;
+  like.adapter = adapter;
+  like.stop_ids = setup.text.generation.stop_ids;
+  if (ending) like.stop_ids.push_back(*ending);
+  const int64_t most = config.eval.max_new_tokens;
+  rollout::EngineOfRanks engine(decoder, options_for(questions, most, decoder.config().max_positions),
+                                &setup.text.tokenizer);
+  engine.set_like(std::move(like));
+  const Found found = answers_of(engine, questions, most);
+  // The first rank's, so that all go on with the same.
+  const std::string text = collectives::made_at_root(ranks, "answers", [&] {
+    if (!found.failure.empty()) fail("{}", found.failure);
+    return Json(Json::Array(found.answers.begin(), found.answers.end())).dump();
   });
+  const Json parsed = Json::parse(text, "answers");
+  std::vector<Answer> answers;
+  for (size_t i = 0; i < questions.size(); ++i)
+    answers.push_back({questions[i].text, std::string(data::trim(questions[i].answer)),
+                       std::string(data::trim(parsed.as_array()[i].as_string()))});
   return answers;
 }
 

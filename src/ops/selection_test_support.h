@@ -20,7 +20,7 @@ struct Probe {
   using Backward = void();
   using Compose = int();
 };
-using Use = Binder::Use<Probe::Signature>;
+using Use = OpUse<Probe::Signature>;
 
 // A second one, so that a model has two fields.
 struct Filter {

@@ -21,26 +21,6 @@ void traced(const Call& call, const Tensor& tensor, const F& f) {
 
 }  // namespace
 
-std::string to_string(const Call& call) {
-  std::string text = fmt::format("collective {}, {} of '{}'", call.number, call.collective, call.name);
-  if (call.shape.ndim() > 0)
-    text += fmt::format(", {} {}", temper::to_string(call.dtype), temper::to_string(call.shape));
-  if (call.collective.starts_with("broadcast")) text += fmt::format(" from rank {}", call.root);
-  return text;
-}
-
-bool same(const Call& a, const Call& b) {
-  return a.name == b.name && a.collective == b.collective && a.number == b.number && a.shape == b.shape &&
-         a.dtype == b.dtype && a.root == b.root;
-}
-
-std::string describe_mismatch(std::string_view first, int rank, std::string_view other) {
-  return fmt::format(
-      "ranks meet in different calls: rank 0 in {}; rank {} in {}. All ranks must make the same calls in the "
-      "same order",
-      first, rank, other);
-}
-
 std::vector<int> all_ranks(int count) {
   std::vector<int> ranks(static_cast<size_t>(count));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -71,14 +51,6 @@ std::unique_ptr<Group> Group::part(std::string name, const std::vector<int>& ran
   made->deadline_ = deadline_;
   made->checks_ = checks_;
   return made;
-}
-
-Group::Together::~Together() noexcept(false) {
-  try {
-    group_.do_end_together();
-  } catch (...) {
-    if (std::uncaught_exceptions() == exceptions_) throw;
-  }
 }
 
 Call Group::tensor_call(std::string_view name, std::string_view collective, const Tensor& tensor, int root) {
@@ -145,28 +117,11 @@ Tensor Group::all_to_all(std::string_view name, const Tensor& rows, std::span<co
                          std::span<const int64_t> receive) {
   if (is_alone()) return rows;
   Call call = tensor_call(name, "all_to_all", rows);
-  const auto ranks = static_cast<size_t>(size_);
-  invariant(send.size() == ranks && receive.size() == ranks &&
-                std::accumulate(send.begin(), send.end(), int64_t{0}) == rows.dim(0),
+  invariant(std::ssize(send) == size_ && std::ssize(receive) == size_,
             fmt::format("[{}] rows for each rank, as many as there are", to_string(call)));
-  Shape shape = rows.shape();
-  shape[0] = std::accumulate(receive.begin(), receive.end(), int64_t{0});
-  call.shape[0] = 1;
-  RowExchange exchange{
-      rows, Tensor::empty(shape, rows.dtype(), MemoryTag::kActivations, rows.device()), {}, {}, 0};
-  exchange.row_bytes = call.shape.numel() * size_of(rows.dtype());
-  for (size_t r = 0; r < ranks; ++r) {
-    exchange.send.push_back(send[r] * exchange.row_bytes);
-    exchange.receive.push_back(receive[r] * exchange.row_bytes);
-  }
+  const RowExchange exchange = row_exchange(call, rows, send, receive);
   traced(call, rows, [&] { do_all_to_all(call, exchange); });
   return exchange.received;
-}
-
-void Group::fail_rows(const Call& call, int rank, int64_t found, int64_t expected) {
-  throw Error(fmt::format("[collectives] {}: rank {} sends {} rows, expected {}", to_string(call), rank,
-                          found, expected),
-              ErrorKind::kDefect);
 }
 
 void Group::broadcast(std::string_view name, const Tensor& values, int root) {
@@ -189,6 +144,14 @@ std::string Group::broadcast_object(std::string_view name, std::string mine, int
   Call call{name, "broadcast_object", next()};
   call.root = root;
   return std::move(do_gather_objects(call, std::move(mine)).at(static_cast<size_t>(root)));
+}
+
+Together::~Together() noexcept(false) {
+  try {
+    group_.end_together();
+  } catch (...) {
+    if (std::uncaught_exceptions() == exceptions_) throw;
+  }
 }
 
 }  // namespace temper::collectives

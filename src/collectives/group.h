@@ -10,29 +10,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/error.h"
-#include "tensor/tensor.h"
+#include "collectives/call.h"
 
 namespace temper::collectives {
 
 constexpr double kFailureWaits = 20;  // seconds, in which ranks come that are on their way
 
-// What one rank asks for. Ranks that meet must ask for the same.
-struct Call {
-  std::string_view name;        // what for: "gradients"
-  std::string_view collective;  // "all_reduce"
-  int64_t number = 0;           // counted from 1 in each rank
-  Shape shape = {};  // of the tensor, or of one of its rows where each rank brings its own number of them;
-                     // none for host values
-  DType dtype = DType::kU8;
-  int root = 0;
-  // Why this rank brings nothing: what the others hear where they are elsewhere.
-  const Error* failure = nullptr;
-};
-std::string to_string(const Call& call);  // "collective 7, all_reduce of 'gradients', float32 [2, 3]"
-bool same(const Call& a, const Call& b);
-// Ranks meet in different calls: of rank 0 and of another one, as to_string() has them.
-std::string describe_mismatch(std::string_view first, int rank, std::string_view other);
 std::vector<int> all_ranks(int count);  // 0, 1, …
 
 // The ranks do not meet any more: the group is of no use.
@@ -99,22 +82,9 @@ class Group {
   // In place: the root's.
   void broadcast(std::string_view name, const Tensor& values, int root);
 
-  // Collectives that are asked for while one lives may start together, which is faster for many small ones.
-  // What they write is there after its end.
-  class Together {
-   public:
-    explicit Together(Group& group) : group_(group), exceptions_(std::uncaught_exceptions()) {
-      group_.do_begin_together();
-    }
-    // Throws the errors of the start, unless an exception is already being thrown.
-    ~Together() noexcept(false);
-    Together(const Together&) = delete;
-    Together& operator=(const Together&) = delete;
-
-   private:
-    Group& group_;
-    const int exceptions_;
-  };
+  // Between the two: Together.
+  void begin_together() { do_begin_together(); }
+  void end_together() { do_end_together(); }
   // Until end_overlap() collectives overlap with the work that this rank launches on its device, which may
   // not touch their operands. Each collective begins after the work launched before it.
   void begin_overlap() { do_begin_overlap(); }
@@ -177,12 +147,6 @@ class Group {
   }
 
  protected:
-  // What all_to_all moves.
-  struct RowExchange {
-    Tensor rows, received;
-    std::vector<int64_t> send, receive;  // in bytes, by rank
-    int64_t row_bytes = 0;
-  };
   Group(int rank, int size, std::string name, std::vector<int> world_ranks);
   // Of the hosts of a group of devices.
   void share_deadline(const Group& other) { deadline_ = other.deadline_; }
@@ -190,8 +154,6 @@ class Group {
   void set_on_machine(OnMachine where) { on_machine_ = where; }
   // "collective 7, all_reduce of 'gradients', float32 [2, 3], in group world (ranks 0 to 3)"
   std::string describe(const Call& call) const;
-  // A rank sends another number of rows than this one expects.
-  [[noreturn]] static void fail_rows(const Call& call, int rank, int64_t found, int64_t expected);
   bool checks() const { return checks_; }
 
  private:
@@ -226,6 +188,23 @@ class Group {
   int64_t calls_ = 0;
   int parts_ = 0;
   bool checks_ = false;
+};
+
+// Collectives that are asked for while one lives may start together, which is faster for many small ones.
+// What they write is there after its end.
+class Together {
+ public:
+  explicit Together(Group& group) : group_(group), exceptions_(std::uncaught_exceptions()) {
+    group_.begin_together();
+  }
+  // Throws the errors of the start, unless an exception is already being thrown.
+  ~Together() noexcept(false);
+  Together(const Together&) = delete;
+  Together& operator=(const Together&) = delete;
+
+ private:
+  Group& group_;
+  const int exceptions_;
 };
 
 }  // namespace temper::collectives

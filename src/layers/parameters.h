@@ -4,8 +4,9 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "layers/layer_gradients.h"
+#include "layers/nf4_weight.h"
 #include "primitives/frozen.h"
-#include "primitives/nf4.h"
 #include "primitives/quantized.h"
 #include "weights/layout.h"
 
@@ -86,12 +87,8 @@ class ParameterStore {
   // Memory for the value, uninitialized, until it is dropped.
   Tensor make_value(size_t index);
   void drop_value(size_t index);
-  // Of gradients that are summed layer by layer the part of the sum that the store keeps until
-  // reset_gradients(), zeros before it is set.
-  bool has_own_gradient(size_t index) const { return own_gradients_[index].filled; }
-  Tensor own_gradient_memory(size_t index);
-  void set_own_gradient(size_t index) { own_gradients_[index].filled = true; }
-  Tensor own_gradient(size_t index);
+  // Of gradients that are summed layer by layer the parts of the sums that are kept until reset_gradients().
+  LayerGradients& layer_gradients() { return layer_gradients_; }
   Parameter& operator[](size_t index) { return parameters_[index]; }
   const Parameter& operator[](size_t index) const { return parameters_[index]; }
   const WeightSpec& spec(size_t index) const { return table_.specs()[index]; }
@@ -134,8 +131,6 @@ class ParameterStore {
 
  private:
   void set_own(size_t index, const Slice& slice, const Tensor& rows);
-  void collect_nf4(size_t index, int64_t first, const Tensor& rows);
-  void set_codes(size_t index, const primitives::Nf4Part& part, const quant::Nf4& encoded);
 
   WeightTable table_;
   Layout layout_;
@@ -144,18 +139,8 @@ class ParameterStore {
   std::vector<Parameter> parameters_;
   std::vector<Tensor> own_;  // undefined where the value is always there
   // In 4 bits: the value of the parameter is then its codes, and the scales are those of the magnitudes.
-  struct FourBits {
-    primitives::Nf4Matrix matrix;
-    Tensor values;       // of the source whose rows are coming
-    int64_t filled = 0;  // rows of it
-  };
-  std::vector<std::unique_ptr<FourBits>> four_bits_;  // null: kept otherwise
-  struct OwnGradient {
-    Tensor sum;
-    bool filled = false;
-  };
-  std::vector<OwnGradient> own_gradients_;
-  DType gradients_ = DType::kF32;
+  std::vector<std::unique_ptr<Nf4Weight>> four_bits_;  // null: kept otherwise
+  LayerGradients layer_gradients_;
   uint64_t version_ = 0;
 };
 

@@ -37,14 +37,15 @@ void ShardedLayers::overlap(size_t layer, const F& f) {
   for (const Shares& shares : layers_[layer]) {
     if (shares.parameters.empty()) continue;
     shares.group->begin_overlap();
-    const collectives::Group::Together together(*shares.group);
+    const collectives::Together together(*shares.group);
     for (const size_t parameter : shares.parameters) f(*shares.group, parameter);
   }
 }
 
 void ShardedLayers::settle() {
   for (const Shares& shares : layers_.front()) shares.group->end_overlap();
-  for (const DeferredSum& late : deferred_) add_in_place(parameters_.own_gradient(late.parameter), late.sum);
+  for (const DeferredSum& late : deferred_)
+    add_in_place(parameters_.layer_gradients().sum(late.parameter), late.sum);
   deferred_.clear();
   in_use_.clear();
 }
@@ -71,14 +72,15 @@ void ShardedLayers::scatter(size_t layer) {
   overlap(layer, [&](collectives::Group& group, size_t parameter) {
     if (parameters_[parameter].grad == nullptr) return;
     const Tensor whole = take_gradient(parameters_[parameter]);
-    const bool first = !parameters_.has_own_gradient(parameter);
-    const Tensor own = parameters_.own_gradient_memory(parameter);
+    LayerGradients& sums = parameters_.layer_gradients();
+    const bool first = !sums.has(parameter);
+    const Tensor own = sums.memory(parameter);
     const Tensor sum =
         first ? own : Tensor::empty(own.shape(), own.dtype(), MemoryTag::kWorkspace, own.device());
     group.reduce_scatter_into(parameters_.spec(parameter).name, whole.reshape({whole.numel()}), sum);
     in_use_.push_back(whole);
     if (first)
-      parameters_.set_own_gradient(parameter);
+      sums.set(parameter);
     else
       deferred_.push_back({parameter, sum});
   });

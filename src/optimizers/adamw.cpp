@@ -44,7 +44,7 @@ void AdamW::sum_gradients(collectives::Group& ranks) {
 void AdamW::gather_values(size_t first, size_t until) const {
   for (collectives::Group* const group : {trained_.sharing().shard, trained_.sharing().expert_shard}) {
     if (group == nullptr) continue;
-    const collectives::Group::Together together(*group);
+    const collectives::Together together(*group);
     for (size_t slot = first; slot < until; ++slot) {
       if (!trained_.is_sharded(slot) || trained_.shard_of(slot) != group ||
           trained_.parameter(slot).gathered_on_use)
@@ -133,7 +133,7 @@ std::vector<PlacedTensor> AdamW::summed_gradients() const {
   for (size_t slot = 0; slot < trained_.size(); ++slot)
     tensors.push_back({trained_.name(slot),
                        trained_.sums_by_layer(slot)
-                           ? trained_.store().own_gradient_memory(trained_.index(slot))
+                           ? trained_.store().layer_gradients().memory(trained_.index(slot))
                            : trained_.own_part(slot, trained_.parameter(slot).grad->grad()),
                        &trained_.placement(slot)});
   return tensors;

@@ -28,7 +28,7 @@ Tensor TrainedParameters::gradient(size_t slot) const {
 }
 
 Tensor TrainedParameters::own_gradient(size_t slot) const {
-  return sums_by_layer(slot) ? store_->own_gradient(indices_[slot]) : own_part(slot, gradient(slot));
+  return sums_by_layer(slot) ? store_->layer_gradients().sum(indices_[slot]) : own_part(slot, gradient(slot));
 }
 
 }  // namespace temper::optimizers

@@ -62,7 +62,7 @@ const bool kResults = add_rank_body("gpu_results", [](Group& hosts, const std::s
       const Tensor there = own.on(gpu), also_there = own.on(gpu);
       group->begin_overlap();
       {
-        const Group::Together together(*group);
+        const Together together(*group);
         group->all_reduce("values", there);
         group->all_reduce("values", also_there);
       }
@@ -119,7 +119,7 @@ const bool kNarrow = add_rank_body("gpu_narrow_sums", [](Group& hosts, const std
       const Tensor also = own.on(gpu), wide = own.to(DType::kF32), wide_there = wide.on(gpu);
       group->begin_overlap();
       {
-        const Group::Together together(*group);
+        const Together together(*group);
         group->all_reduce("numbers", odd);
         group->all_reduce("float32", wide_there);
         group->all_reduce("numbers", also);
@@ -233,7 +233,7 @@ const bool kMismatch = add_rank_body("gpu_mismatch", [](Group& hosts, const std:
   group->all_reduce("gradients", values);
 });
 
-TEST_F(Nccl, RanksInDifferentCallsAreToldBoth) {
+TEST_F(Nccl, RanksInDifferentCallsGetBoth) {
   const RanksOutcome outcome = run_ranks(2, "gpu_mismatch");
   EXPECT_EQ(outcome.code, 1);
   expect_has(outcome.text,

@@ -8,6 +8,7 @@
 #include "foreign/compressed_parts.h"
 #include "foreign/compressed_tensors/compressed_blocks.h"
 #include "foreign/compressed_tensors/compressed_inputs.h"
+#include "foreign/compressed_tensors/scale_grid.h"
 #include "foreign/matrix_writers.h"
 #include "foreign/read_activations.h"
 
@@ -34,12 +35,6 @@ bool is_readable(const Json& format) {
   return format.is_string() && std::find(std::begin(kCompressedFormats), std::end(kCompressedFormats),
                                          format.as_string()) != std::end(kCompressedFormats);
 }
-
-// How a matrix is cut into groups.
-struct Grid {
-  int64_t down = 1, across = 1;   // groups
-  int64_t rows = 1, columns = 1;  // of one
-};
 
 class CompressedForm : public QuantizedForm {
  public:
@@ -80,7 +75,7 @@ class CompressedForm : public QuantizedForm {
     else
       check(".weight", kBytes, {{matrix.rows, matrix.columns}});
     const std::optional<Grid> grid = grid_of(folder, matrix);
-    if (!grid) check(kScale, kFloats, scale_shapes(matrix));
+    if (!grid) check(kScale, kFloats, grids_.shapes(matrix.rows, matrix.columns));
     if (!found.empty()) return found;
     if (folder.find(matrix.part(kZero)) != nullptr) {
       constexpr std::string_view kSmall[] = {"I8"};
@@ -180,11 +175,7 @@ class CompressedForm : public QuantizedForm {
     const Json* weights = how.find("weights");
     const Json* tile =
         weights == nullptr || !weights->is_object() ? nullptr : weights->find("block_structure");
-    if (tile == nullptr || tile->is_null()) return;
-    if (!tile->is_array() || tile->as_array().size() != 2 || !tile->as_array()[0].is_int() ||
-        !tile->as_array()[1].is_int() || tile->as_array()[0].as_int() < 1 || tile->as_array()[1].as_int() < 1)
-      fail("[{}] block_structure is {}, expected [rows, columns] of a tile", where, tile->dump());
-    tiles_.push_back({1, 1, tile->as_array()[0].as_int(), tile->as_array()[1].as_int()});
+    if (tile != nullptr && !tile->is_null()) grids_.add_tile(*tile, where);
   }
 
   ModeloptChoice choice_for(const ModelFolder& folder, const QuantizedMatrix& matrix) const {
@@ -198,12 +189,9 @@ class CompressedForm : public QuantizedForm {
     }
     if (folder.find(matrix.name)->dtype == "I8")
       return {rows ? find_modelopt_algorithm("W8A8_SQ_PER_CHANNEL") : nullptr};
-    // One tile may be all of a matrix.
-    for (const Grid& tile : tiles_)
-      if (folder.find(matrix.part(kScale))->shape ==
-          std::vector<int64_t>{(matrix.rows + tile.rows - 1) / tile.rows,
-                               (matrix.columns + tile.columns - 1) / tile.columns})
-        return {tile.rows == tile.columns ? find_modelopt_algorithm("fp8_pb_wo") : nullptr, tile.rows};
+    if (const auto tiles =
+            grids_.of_tiles(folder.find(matrix.part(kScale))->shape, matrix.rows, matrix.columns))
+      return {tiles->rows == tiles->columns ? find_modelopt_algorithm("fp8_pb_wo") : nullptr, tiles->rows};
     if (!whole && !rows) return {};
     return {find_modelopt_algorithm(whole ? "FP8" : "FP8_PER_CHANNEL_PER_TOKEN")};
   }
@@ -238,26 +226,7 @@ class CompressedForm : public QuantizedForm {
     if (scales == nullptr ||
         std::find(std::begin(kFloats), std::end(kFloats), scales->dtype) == std::end(kFloats))
       return std::nullopt;
-    const int64_t rows = matrix.rows, columns = matrix.columns;
-    const std::vector<int64_t>& shape = scales->shape;
-    if (shape.empty() || shape == std::vector<int64_t>{1} || shape == std::vector<int64_t>{1, 1})
-      return Grid{1, 1, rows, columns};
-    if (shape == std::vector<int64_t>{rows}) return Grid{rows, 1, 1, columns};
-    if (shape.size() != 2 || shape[1] < 1) return std::nullopt;
-    for (const Grid& tile : tiles_)
-      if (shape[0] == (rows + tile.rows - 1) / tile.rows &&
-          shape[1] == (columns + tile.columns - 1) / tile.columns)
-        return Grid{shape[0], shape[1], tile.rows, tile.columns};
-    if (shape[0] != rows || columns % shape[1] != 0) return std::nullopt;
-    return Grid{rows, shape[1], 1, columns / shape[1]};
-  }
-
-  std::vector<Shape> scale_shapes(const QuantizedMatrix& matrix) const {
-    std::vector<Shape> shapes{{1}, {matrix.rows, 1}};
-    for (const Grid& tile : tiles_)
-      shapes.push_back(
-          {(matrix.rows + tile.rows - 1) / tile.rows, (matrix.columns + tile.columns - 1) / tile.columns});
-    return shapes;
+    return grids_.of(scales->shape, matrix.rows, matrix.columns);
   }
 
   static void check_groups(const ModelFolder& folder, const QuantizedMatrix& matrix, const Grid& grid,
@@ -294,7 +263,7 @@ class CompressedForm : public QuantizedForm {
   }
 
   std::string name_;
-  std::vector<Grid> tiles_;  // that groups of the configuration name
+  ScaleGrids grids_;
   std::vector<CompressedInputs> inputs_;
   mutable std::once_flag reported_unnamed_;
 };

@@ -64,8 +64,12 @@ void add_rotary() {
                              positions = numbers(tokens, tokens), dk = filled({tokens, kv_heads, dim}, dtype);
                 return [=, sums = gradient_of(weight)](Tape& tape) {
                   const auto head_weight = [&] { return norm ? parameter(tape, weight, sums) : Var{}; };
-                  const auto out = rotary(tape, ops, input(tape, qkv), heads, kv_heads, head_weight(),
-                                          head_weight(), 1e-6f, positions, table, table);
+                  const auto out = rotary(tape, ops, input(tape, qkv), head_weight(), head_weight(),
+                                          {.heads = heads,
+                                           .kv_heads = kv_heads,
+                                           .positions = positions,
+                                           .cos = table,
+                                           .sin = table});
                   for (const Var* other : {&out.k, &out.v})
                     if (other->requires_grad()) other->slot->add(dk);
                   return out.q;

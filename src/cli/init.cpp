@@ -31,7 +31,7 @@ int init(const InitArguments& arguments) {
   const std::string where = join_path(source, "config.json");
   const auto model = models::build_model(Json::parse_file(where), where, {});
   auto& parameters = model->decoder.parameters();
-  if (model->decoder.config().text_names)
+  if (model->decoder.config().published.text)
     log_warning(
         fmt::format("[{}] is of a model that also reads pictures: the text alone is made, without a tower; "
                     "programs that read pictures draw one at random",

@@ -22,14 +22,14 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
       rope_(config_.max_positions, device),
       routers_(config_.routers),
       embedding_(binding(), config_.vocabulary()),
-      embedding_multiplier_(static_cast<float>(config_.embedding_multiplier)),
+      embedding_multiplier_(static_cast<float>(config_.multipliers.embedding)),
       norm_(binding(), "norm", config_.rms_norm_eps, config_.norm_offset),
       head_(config_.gives_values ? std::nullopt : std::make_optional<Head>(binding(), config_.vocabulary())),
       values_(config_.gives_values ? std::make_optional<ValueHead>(binding()) : std::nullopt),
       layers_(config_, parameters_, ranks_,
               [this](const std::string& scope) { return binding(scope, quantizers_.get()); }),
       balance_(config_, ops_, layers_.router_layers().size(), ranks_.tensor_ranks()) {
-  if (config_.rounds_embedding_multiplier)
+  if (config_.multipliers.rounds_embedding)
     visit_float(dtype,
                 [&]<class T>() { embedding_multiplier_ = static_cast<float>(T(embedding_multiplier_)); });
 }

@@ -19,6 +19,22 @@ struct LayerNorms {
   bool operator==(const LayerNorms&) const = default;
 };
 
+struct Multipliers {
+  double embedding = 1;
+  bool rounds_embedding = false;  // to the model's dtype, before it multiplies
+  double residual = 1;            // of what is added to the stream
+  double logits_divisor = 1;
+};
+
+// Names in published files that the weight table needs besides those of its parameters.
+struct PublishedNames {
+  // How the names of tensors begin that files may hold and no pass reads (WeightTable::keep).
+  std::vector<std::string> kept_tensors = {};
+  // Of the text of a model that also reads pictures, how published files name it; the tower's tensors are
+  // kept. Nothing: the model reads text alone.
+  std::optional<TextNames> text = {};
+};
+
 // Blocks on a residual stream. Norms before mixers and channels read the stream; those after them come before
 // their results are added to it.
 struct DecoderConfig {
@@ -32,22 +48,17 @@ struct DecoderConfig {
   std::vector<Block> blocks;
   LayerNorms norms = {};
   double norm_offset = 0;  // added to the weights of norms
-  double embedding_multiplier = 1;
-  bool rounds_embedding_multiplier = false;  // to the model's dtype, before it multiplies
-  double residual_multiplier = 1;            // of what is added to the stream
-  double logits_divisor = 1;
+  Multipliers multipliers = {};
   RouterOptions routers = {};
   quantizers::QuantizeOptions quantize = {};
   // It gives a value for each token, by a row "head.weight" that is the files' "score.weight", in place of
   // logits: what Hugging Face calls sequence classification with one label.
   bool gives_values = false;
-  // How the names of tensors begin that files may hold and no pass reads (WeightTable::keep).
-  std::vector<std::string> kept_tensors = {};
-  // Of the text of a model that also reads pictures, how published files name it; the tower's tensors are
-  // kept. Nothing: the model reads text alone.
-  std::optional<TextNames> text_names = {};
+  PublishedNames published = {};
 
-  VocabularySize vocabulary() const { return {vocab_size, hidden_size, tied_head, logits_divisor}; }
+  VocabularySize vocabulary() const {
+    return {vocab_size, hidden_size, tied_head, multipliers.logits_divisor};
+  }
 };
 
 // All that decides what the model computes, one value a key, or a list of them where its layers differ: equal

@@ -50,9 +50,9 @@ Json describe(const DecoderConfig& config) {
     json.set("norms", norms);
   }
   for (const auto& [key, value, usual] : {std::tuple{"norm_offset", config.norm_offset, 0.0},
-                                          {"embedding_multiplier", config.embedding_multiplier, 1.0},
-                                          {"residual_multiplier", config.residual_multiplier, 1.0},
-                                          {"logits_divisor", config.logits_divisor, 1.0}})
+                                          {"embedding_multiplier", config.multipliers.embedding, 1.0},
+                                          {"residual_multiplier", config.multipliers.residual, 1.0},
+                                          {"logits_divisor", config.multipliers.logits_divisor, 1.0}})
     if (value != usual) json.set(key, value);
   for (const auto& [key, values] : layers) {
     const bool alike = std::count(values.begin(), values.end(), values.front()) == std::ssize(values);
@@ -82,9 +82,9 @@ double forward_flops(const DecoderConfig& config, std::span<const int32_t> docum
 
 WeightTable decoder_weight_table(const DecoderConfig& config) {
   const int64_t hidden = config.hidden_size;
-  const std::string source_scope(config.text_names ? kTextInTables : "model.");
+  const std::string source_scope(config.published.text ? kTextInTables : "model.");
   WeightTable table;
-  table.set_text_names(config.text_names);
+  table.set_text_names(config.published.text);
   declare_embedding(table, config.vocabulary(), source_scope);
   for (size_t i = 0; i < config.blocks.size(); ++i) {
     WeightScope layer(table, scope_of(i), source_scope + scope_of(i), static_cast<int64_t>(i));
@@ -104,8 +104,8 @@ WeightTable decoder_weight_table(const DecoderConfig& config) {
   Norm::declare(model, "norm", "norm", hidden, config.norm_offset);
   config.gives_values ? ValueHead::declare(table, config.hidden_size)
                       : declare_head(table, config.vocabulary());
-  for (const std::string& beginning : config.kept_tensors) table.keep(beginning);
-  if (config.text_names)
+  for (const std::string& beginning : config.published.kept_tensors) table.keep(beginning);
+  if (config.published.text)
     for (const std::string& beginning : tower_beginnings()) table.keep(beginning);
   return table;
 }

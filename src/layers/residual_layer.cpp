@@ -26,7 +26,7 @@ std::optional<Norm> norm_at(Place place, const Binding& binding, const DecoderCo
 
 ResidualLayer::ResidualLayer(const Binding& binding, const Block& block, const DecoderConfig& config)
     : ranks_(binding.ranks),
-      residual_multiplier_(static_cast<float>(config.residual_multiplier)),
+      residual_multiplier_(static_cast<float>(config.multipliers.residual)),
       input_norm_(norm_at(kBeforeMixer, binding, config)),
       mixer_(block.mixer->bind(binding)),
       mixer_norm_(norm_at(kAfterMixer, binding, config)),

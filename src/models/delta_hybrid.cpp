@@ -71,7 +71,7 @@ DeltaHybrid read_delta_hybrid(ConfigReader& reader, DenseConfig dense, bool by_k
 
 layers::DecoderConfig decoder_of(const DeltaHybrid& hybrid, const ChannelOf& channel_of) {
   layers::DecoderConfig decoder = decoder_of(hybrid.dense, channel_of);
-  decoder.kept_tensors = {"mtp."};  // predictors of several tokens: no pass here computes them
+  decoder.published.kept_tensors = {"mtp."};  // predictors of several tokens: no pass here computes them
   const auto delta = mixers::gated_delta(hybrid.delta);
   for (size_t i = 0; i < decoder.blocks.size(); ++i)
     if (hybrid.delta_layers[i]) decoder.blocks[i].mixer = delta;

@@ -15,10 +15,7 @@ layers::DecoderConfig without_blocks(const DenseConfig& c) {
           .blocks = {},
           .norms = c.norms,
           .norm_offset = c.norm_offset,
-          .embedding_multiplier = c.embedding_multiplier,
-          .rounds_embedding_multiplier = c.rounds_embedding_multiplier,
-          .residual_multiplier = c.residual_multiplier,
-          .logits_divisor = c.logits_divisor};
+          .multipliers = c.multipliers};
 }
 
 layers::DecoderConfig decoder_of(const DenseConfig& c, const ChannelOf& channel_of) {
@@ -30,24 +27,22 @@ layers::DecoderConfig decoder_of(const DenseConfig& c, const ChannelOf& channel_
                                         .fused_in_files = c.fused_gate_up});
   for (size_t i = 0; i < c.windows.size(); ++i) {
     auto channel = channel_of ? channel_of(static_cast<int64_t>(i)) : nullptr;
-    decoder.blocks.push_back({mixers::attention({.hidden = c.hidden_size,
-                                                 .num_heads = c.num_heads,
-                                                 .num_kv_heads = c.num_kv_heads,
-                                                 .head_dim = c.head_dim,
-                                                 .window = c.windows[i],
-                                                 .qkv_bias = c.qkv_bias,
-                                                 .output_bias = c.output_bias,
-                                                 .qk_norm = c.qk_norm,
-                                                 .norms_all_heads = c.norms_all_heads,
-                                                 .norm_eps = c.rms_norm_eps,
-                                                 .norm_offset = c.norm_offset,
-                                                 .scale = c.attention_scale,
-                                                 .interleaved = c.interleaved_rotation,
-                                                 .fused_in_files = c.fused_qkv,
-                                                 .output_gate = c.output_gate,
-                                                 .sinks = c.sinks,
-                                                 .rope = c.ropes.empty() ? c.rope : c.ropes[i]}),
-                              channel ? std::move(channel) : mlp});
+    decoder.blocks.push_back(
+        {mixers::attention({.hidden = c.hidden_size,
+                            .num_heads = c.num_heads,
+                            .num_kv_heads = c.num_kv_heads,
+                            .head_dim = c.head_dim,
+                            .window = c.windows[i],
+                            .qkv_bias = c.qkv_bias,
+                            .output_bias = c.output_bias,
+                            .norm = {c.qk_norm, c.norms_all_heads, c.rms_norm_eps, c.norm_offset},
+                            .scale = c.attention_scale,
+                            .interleaved = c.interleaved_rotation,
+                            .fused_in_files = c.fused_qkv,
+                            .output_gate = c.output_gate,
+                            .sinks = c.sinks,
+                            .rope = c.ropes.empty() ? c.rope : c.ropes[i]}),
+         channel ? std::move(channel) : mlp});
   }
   return decoder;
 }

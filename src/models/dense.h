@@ -37,10 +37,7 @@ struct DenseConfig {
   bool fused_qkv = false, fused_gate_up = false;  // in files
   ops::Activation activation = ops::Activation::kSilu;
   layers::LayerNorms norms = {};
-  double embedding_multiplier = 1;
-  bool rounds_embedding_multiplier = false;
-  double residual_multiplier = 1;
-  double logits_divisor = 1;
+  layers::Multipliers multipliers = {};
   bool tied_head = false;
   std::vector<int64_t> windows;  // per layer: 0 for full attention, otherwise the sliding window
   layers::RopeConfig rope;

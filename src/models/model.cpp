@@ -62,7 +62,7 @@ class Reading {
 
   layers::DecoderConfig configure() {
     layers::DecoderConfig decoder = family_->configure(*reader_);
-    if (part_) decoder.text_names = published_text_names(top_.text("model_type", ""));
+    if (part_) decoder.published.text = published_text_names(top_.text("model_type", ""));
     return decoder;
   }
 
@@ -230,7 +230,7 @@ void report_kept(const checkpoints::ModelFolder& files, const layers::DecoderCon
         fmt::format("[{}] '{}' belongs to codes of a tower that is quantized: adapters can be trained, but a "
                     "model cannot be saved from this folder",
                     files.path(), code));
-  if (architecture.text_names) {
+  if (architecture.published.text) {
     const auto of_tower = std::erase_if(kept, [](const std::string& name) { return is_of_tower(name); });
     log_info(fmt::format(
         "[{}] text of a model that also reads pictures; {} tensors of the tower are kept as they are",
@@ -295,7 +295,7 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
 }
 
 Json config_in_files(const Json& config, const layers::DecoderConfig& architecture) {
-  return architecture.text_names ? tied_in_both_places(config, architecture.tied_head) : config;
+  return architecture.published.text ? tied_in_both_places(config, architecture.tied_head) : config;
 }
 
 void save_model(const Model& model, const std::string& folder, const std::string& files_from,

@@ -279,7 +279,8 @@ TEST(TextOfPictures, ExportedFoldersKeepTheTower) {
                     : std::vector{"model.visual.blocks.0.attn.qkv", "lm_head"})
         expect_has(ignored, fmt::format("\"{}\"", module));
       const auto again = load_model(folder, {});
-      EXPECT_EQ(again->decoder.config().text_names, configure(config_of(name), "config.json").text_names);
+      EXPECT_EQ(again->decoder.config().published.text,
+                configure(config_of(name), "config.json").published.text);
     }
   }
 }

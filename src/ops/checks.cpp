@@ -1,5 +1,7 @@
 #include "ops/checks.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace temper::ops {
@@ -39,6 +41,39 @@ void check_contiguous(std::string_view op, std::string_view name, const Tensor& 
   if (!tensor.is_contiguous_from(dims))
     fail("[{}] {} {} has strides {}, needs them without gaps", op, name, to_string(tensor.shape()),
          to_string(tensor.strides()));
+}
+
+void check_rotary_tables(std::string_view op, const Tensor& positions, int64_t tokens, const Tensor& cos,
+                         const Tensor& sin) {
+  check_ndim(op, "cos", cos, 2);
+  check_shape(op, "sin", sin, cos.shape());
+  for (const auto& [label, table] : {std::pair{"cos", &cos}, {"sin", &sin}}) {
+    check_dtype(op, label, *table, DType::kF32);
+    check_contiguous(op, label, *table);
+  }
+  check_shape(op, "positions", positions, {tokens});
+  check_dtype(op, "positions", positions, DType::kI32);
+  for (const int32_t position : visible_ids(positions))
+    if (position < 0 || position >= cos.dim(0))
+      fail("[{}] position {} is outside the {} positions of the model's context", op, position, cos.dim(0));
+}
+
+void check_lengths(std::string_view op, const Tensor& lengths, int64_t sequences, int64_t capacity) {
+  check_shape(op, "lengths", lengths, {sequences});
+  check_dtype(op, "lengths", lengths, DType::kI32);
+  for (const int32_t length : visible_ids(lengths))
+    if (length < 0 || length >= capacity)
+      fail("[{}] a sequence has {} tokens, no room for one more in a cache of {}", op, length, capacity);
+}
+
+void check_starts(std::string_view op, std::string_view name, const Tensor& starts, int64_t tokens) {
+  check_ndim(op, name, starts, 1);
+  check_dtype(op, name, starts, DType::kI32);
+  invariant(starts.device().type == DeviceType::kCpu, "documents' starts are on the CPU");
+  const auto values = starts.values<int32_t>();
+  if (values.size() < 2 || values.front() != 0 || values.back() != tokens ||
+      !std::is_sorted(values.begin(), values.end()))
+    fail("[{}] {} must rise from 0 to {} without falling", op, name, tokens);
 }
 
 std::span<const int32_t> visible_ids(const Tensor& ids) {

@@ -7,13 +7,7 @@ namespace temper::ops {
 
 void check_documents(std::string_view op, const Documents& documents, int64_t tokens) {
   const Tensor &starts = documents.starts, &continued = documents.continued;
-  check_ndim(op, "starts", starts, 1);
-  check_dtype(op, "starts", starts, DType::kI32);
-  invariant(starts.device().type == DeviceType::kCpu, "documents' starts are on the CPU");
-  const auto values = starts.values<int32_t>();
-  bool ordered = values.size() >= 2 && values.front() == 0 && values.back() == tokens;
-  for (size_t i = 0; ordered && i + 1 < values.size(); ++i) ordered = values[i] <= values[i + 1];
-  if (!ordered) fail("[{}] starts must rise from 0 to {} without falling", op, tokens);
+  check_starts(op, "starts", starts, tokens);
   if (!continued.defined()) return;
   check_dtype(op, "continued", continued, DType::kI32);
   check_shape(op, "continued", continued, {documents.count()});

@@ -38,7 +38,7 @@ class BFloat16Parity : public GoldenCase {
   // Of what enters a layer.
   double roundings(const models::Model& model, int64_t layer) const {
     const int weights = has_rounded_weights(model) ? kWeightsPerLayer : 0;
-    const bool multiplied = model.decoder.config().embedding_multiplier != 1;
+    const bool multiplied = model.decoder.config().multipliers.embedding != 1;
     const int embedding = (weights > 0 ? 1 : 0) + (multiplied ? 2 : 0);
     return static_cast<double>(layer * (kPerLayer + weights) + embedding);
   }

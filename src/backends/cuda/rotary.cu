@@ -85,11 +85,16 @@ template <int N>
 struct WeightSums {
   float low[N] = {}, high[N] = {};
 };
+template <class T, int N>
+struct NormWeight {
+  Head<T, N> values;
+  WeightSums<N> sums;
+};
 
 // One head back: `dy` becomes dx. x is read only with a norm.
 template <class T, int N, int kGroup, bool kNorm, bool kWhole>
-__device__ void back_head(Head<T, N>& dy, const Head<T, N>& x, const Head<T, N>& weight, const Angles<N>& angles,
-                          float scale, const Job<T>& job, bool there, WeightSums<N>& sums) {
+__device__ void back_head(Head<T, N>& dy, const Head<T, N>& x, NormWeight<T, N>& weight, const Angles<N>& angles,
+                          float scale, const Job<T>& job, bool there) {
   float low[N], high[N];
   for (int i = 0; i < N; ++i) {
     const float l = widen(dy.low.values[i]), h = widen(dy.high.values[i]);
@@ -101,11 +106,11 @@ __device__ void back_head(Head<T, N>& dy, const Head<T, N>& x, const Head<T, N>&
     for (int i = 0; i < N; ++i) {
       const float nl = widen(x.low.values[i]) * scale, nh = widen(x.high.values[i]) * scale;
       if (there) {
-        sums.low[i] += low[i] * nl;
-        sums.high[i] += high[i] * nh;
+        weight.sums.low[i] += low[i] * nl;
+        weight.sums.high[i] += high[i] * nh;
       }
-      low[i] *= factor<kWhole>(weight.low.values[i], job.offset);
-      high[i] *= factor<kWhole>(weight.high.values[i], job.offset);
+      low[i] *= factor<kWhole>(weight.values.low.values[i], job.offset);
+      high[i] *= factor<kWhole>(weight.values.high.values[i], job.offset);
       products += low[i] * nl + high[i] * nh;
     }
     const float mean = group_sum<kGroup>(there ? products : 0.f) * job.inverse_dim;
@@ -149,9 +154,8 @@ __global__ void __launch_bounds__(kThreads, 2) backward_heads(const __grid_const
   const int at = active ? lane * N : 0;
   if (which == kValues) return copy_heads<T, N, kGroup>(job, part, block, at, active);
   const Spot<kWhole> spot(job, at);
-  Head<T, N> weight;
-  if (kNorm) weight.load(part.weight, spot);
-  WeightSums<N> sums;
+  NormWeight<T, N> weight;
+  if (kNorm) weight.values.load(part.weight, spot);
   for (Place<kGroup> place(job, part, block); place.any(); place.advance()) {
     const int64_t token = place.token();
     const int first = place.first();
@@ -170,12 +174,12 @@ __global__ void __launch_bounds__(kThreads, 2) backward_heads(const __grid_const
 #pragma unroll
     for (int b = 0; b < kHeadBatch; ++b) {
       const bool there = place.there() && active && first + b < part.heads;
-      back_head<T, N, kGroup, kNorm, kWhole>(dy[b], x[b], weight, angles, kNorm ? scales[b] : 1.f, job, there, sums);
+      back_head<T, N, kGroup, kNorm, kWhole>(dy[b], x[b], weight, angles, kNorm ? scales[b] : 1.f, job, there);
       if (there) dy[b].store(part.out + token * part.out_stride + (first + b) * 2 * half, spot);
     }
   }
   if (kNorm && job.dweights != nullptr)
-    store_sums<N, kGroup>(sums, job.dweights + int64_t{blockIdx.x} * 2 * half, spot, active);
+    store_sums<N, kGroup>(weight.sums, job.dweights + int64_t{blockIdx.x} * 2 * half, spot, active);
 }
 
 // Calls f.template operator()<lanes, group>() with the widest packs that half a head and what is rotated of it are made

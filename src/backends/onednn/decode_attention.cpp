@@ -18,15 +18,9 @@ Tensor forward(const DecodeAttention& op) {
           .reshape({cache.dim(1), cache.dim(2), cache.dim(3)})
           .narrow(0, 0, lengths[s]);
     };
-    ops::Attention one;
-    one.q = op.q.narrow(0, at, 1);
+    ops::Attention one = ops::one_query(op, at, lengths[s]);
     one.k = seen(op.keys);
     one.v = seen(op.values);
-    one.cu_seqlens_q = Tensor::from(std::vector<int32_t>{0, 1});
-    one.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, lengths[s]});
-    one.scale = op.scale;
-    one.window = op.window;
-    one.sinks = op.sinks;
     rows.push_back(attend(one, documents_of(one), false, true).y);
   }
   if (rows.size() == 1) return rows[0];

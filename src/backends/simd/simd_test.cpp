@@ -55,8 +55,13 @@ TEST_P(Simd, Rotary) {
         const Var q_weight = weight(6), k_weight = weight(7);
         const Tensor cos = random_tensor({50, half}, DType::kF32, 2),
                      sin = random_tensor({50, half}, DType::kF32, 3);
-        const RotatedHeads out =
-            rotary(tape, ops, qkv, 3, 1, q_weight, k_weight, 1e-3f, random_ids(370, 50, 4), cos, sin);
+        const RotatedHeads out = rotary(tape, ops, qkv, q_weight, k_weight,
+                                        {.heads = 3,
+                                         .kv_heads = 1,
+                                         .eps = 1e-3f,
+                                         .positions = random_ids(370, 50, 4),
+                                         .cos = cos,
+                                         .sin = sin});
         out.k.slot->add(random_tensor(out.k.shape(), GetParam(), 8));
         out.v.slot->add(random_tensor(out.v.shape(), GetParam(), 9));
         tape.backward(out.q, random_tensor(out.q.shape(), GetParam(), 5));

@@ -22,7 +22,7 @@ using layers::Pass;
 constexpr const char* kName = "attention";
 
 ops::Rotary::Form form_of(const AttentionConfig& config) {
-  return {config.interleaved, static_cast<float>(config.norm_offset)};
+  return {config.interleaved, static_cast<float>(config.norm.offset)};
 }
 
 class BoundAttention : public layers::BoundMixer {
@@ -41,10 +41,10 @@ class BoundAttention : public layers::BoundMixer {
         decode_(binding.kernel<ops::DecodeAttention>(kName)),
         paged_(binding.kernel<ops::PagedAttention>(kName)) {
     if (config.sinks) sinks_ = binding.weight("attention.sinks");
-    if (!config.qk_norm) return;
-    if (config.norms_all_heads) {
+    if (!config.norm.exists) return;
+    if (config.norm.all_heads) {
       for (const char* name : {"attention.q_norm", "attention.k_norm"})
-        norms_.emplace_back(binding, name, config.norm_eps, config.norm_offset, binding.ranks.tensor);
+        norms_.emplace_back(binding, name, config.norm.eps, config.norm.offset, binding.ranks.tensor);
       return;
     }
     q_norm_ = binding.weight("attention.q_norm.weight");
@@ -97,8 +97,14 @@ class BoundAttention : public layers::BoundMixer {
   ops::RotatedHeads rotate_rows(Tape& tape, const Var& qkv, const Var& q_norm, const Var& k_norm,
                                 const Tensor& positions, const Pass& pass) const {
     const layers::RopeTables& rope = pass.rope[rope_];
-    return ops::rotary(tape, rotary_, qkv, config_.num_heads, config_.num_kv_heads, q_norm, k_norm,
-                       static_cast<float>(config_.norm_eps), positions, rope.cos, rope.sin, form_of(config_));
+    return ops::rotary(tape, rotary_, qkv, q_norm, k_norm,
+                       {.heads = config_.num_heads,
+                        .kv_heads = config_.num_kv_heads,
+                        .eps = static_cast<float>(config_.norm.eps),
+                        .positions = positions,
+                        .cos = rope.cos,
+                        .sin = rope.sin,
+                        .form = form_of(config_)});
   }
   ops::RotatedHeads rotate(Tape& tape, const Var& qkv, const Pass& pass) const {
     if (pass.rows.all().empty())
@@ -183,12 +189,12 @@ class Attention : public layers::Mixer {
     if (c_.fused_in_files) parts = {{"self_attn.qkv_proj", q() + 2 * kv()}};
     const std::vector<WeightSegment> segments{{q_proj()}, {kv(), true}, {kv(), true}};
     weights.linear("attention.qkv", {heads, "hidden", c_.hidden, c_.qkv_bias, segments}, parts);
-    if (c_.qk_norm)
+    if (c_.norm.exists)
       for (const auto& [norm, all] : {std::pair{"q_norm.weight", q()}, {"k_norm.weight", kv()}})
-        weights.vector(std::string("attention.") + norm, c_.norms_all_heads ? heads : "head_dim",
-                       {{std::string("self_attn.") + norm, c_.norms_all_heads ? all : c_.head_dim}},
-                       c_.norm_offset != 0,
-                       c_.norms_all_heads && std::string_view(norm).starts_with("k")
+        weights.vector(std::string("attention.") + norm, c_.norm.all_heads ? heads : "head_dim",
+                       {{std::string("self_attn.") + norm, c_.norm.all_heads ? all : c_.head_dim}},
+                       c_.norm.offset != 0,
+                       c_.norm.all_heads && std::string_view(norm).starts_with("k")
                            ? std::vector<WeightSegment>{{kv(), true}}
                            : std::vector<WeightSegment>());
     if (c_.sinks)
@@ -211,11 +217,11 @@ class Attention : public layers::Mixer {
     const bool window = c_.window > 0;
     ops.linear("attention.qkv", c_.hidden, q_proj() + 2 * kv(), c_.qkv_bias);
     ops.linear("attention.output", q(), c_.hidden, c_.output_bias);
-    ops.use<ops::Rotary>(kName, {ops.dtype(), c_.head_dim, c_.qk_norm && !c_.norms_all_heads,
+    ops.use<ops::Rotary>(kName, {ops.dtype(), c_.head_dim, c_.norm.exists && !c_.norm.all_heads,
                                  c_.head_dim - layers::rotated_width(c_.rope, c_.head_dim), form_of(c_)});
-    if (c_.norms_all_heads)
+    if (c_.norm.all_heads)
       for (const auto& [norm, all] : {std::pair{"attention.q_norm", q()}, {"attention.k_norm", kv()}})
-        ops.use<ops::RmsNorm>(norm, {ops.dtype(), all, static_cast<float>(c_.norm_offset)});
+        ops.use<ops::RmsNorm>(norm, {ops.dtype(), all, static_cast<float>(c_.norm.offset)});
     ops.use<ops::Attention>(kName, {.dtype = ops.dtype(),
                                     .heads = c_.num_heads,
                                     .kv_heads = c_.num_kv_heads,
@@ -262,10 +268,10 @@ class Attention : public layers::Mixer {
                      {"head_dim", c_.head_dim},
                      {"biases of q, k and v", c_.qkv_bias},
                      {"bias of o", c_.output_bias},
-                     {"norms of q and k", c_.qk_norm},
+                     {"norms of q and k", c_.norm.exists},
                      {"sliding_window", c_.window}};
-    if (c_.norms_all_heads) all.emplace_back("norms of all heads", true);
-    if (c_.norm_offset != 0) all.emplace_back("norm_offset of q and k", c_.norm_offset);
+    if (c_.norm.all_heads) all.emplace_back("norms of all heads", true);
+    if (c_.norm.offset != 0) all.emplace_back("norm_offset of q and k", c_.norm.offset);
     if (c_.scale != 0) all.emplace_back("attention scale", c_.scale);
     if (c_.interleaved) all.emplace_back("interleaved rotation", true);
     if (c_.sinks) all.emplace_back("sinks of attention", true);

@@ -68,7 +68,7 @@ layers::DecoderConfig configure_deepseek_v3(ConfigReader& reader) {
     reader.refuse("num_nextn_predict_layers",
                   fmt::format("is {}, expected 0 to {}", more, kMostPredictLayers));
   for (int64_t layer = c.num_layers; layer < c.num_layers + more; ++layer)
-    decoder.kept_tensors.push_back(fmt::format("model.layers.{}.", layer));
+    decoder.published.kept_tensors.push_back(fmt::format("model.layers.{}.", layer));
   return decoder;
 }
 

@@ -41,8 +41,8 @@ layers::DecoderConfig configure_gemma3(ConfigReader& reader) {
   expect_activation(reader, "hidden_activation", {"gelu_pytorch_tanh"});
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias", false);
   config.qk_norm = true;
-  config.embedding_multiplier = std::sqrt(static_cast<double>(config.hidden_size));
-  config.rounds_embedding_multiplier = true;
+  config.multipliers.embedding = std::sqrt(static_cast<double>(config.hidden_size));
+  config.multipliers.rounds_embedding = true;
   const double scalar = reader.number("query_pre_attn_scalar", 256);
   if (!(scalar > 0))
     reader.refuse("query_pre_attn_scalar", fmt::format("is {}, expected a positive number", scalar));

@@ -16,10 +16,10 @@ layers::DecoderConfig configure_granite(ConfigReader& reader) {
     if (!(value > 0)) reader.refuse(key, fmt::format("is {}, expected a positive number", value));
     return value;
   };
-  config.embedding_multiplier = multiplier("embedding_multiplier");
+  config.multipliers.embedding = multiplier("embedding_multiplier");
   config.attention_scale = multiplier("attention_multiplier");
-  config.residual_multiplier = multiplier("residual_multiplier");
-  config.logits_divisor = multiplier("logits_scaling");
+  config.multipliers.residual = multiplier("residual_multiplier");
+  config.multipliers.logits_divisor = multiplier("logits_scaling");
   expect_full_attention(reader, config);
   return decoder_of(config);
 }

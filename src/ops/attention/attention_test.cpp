@@ -52,9 +52,17 @@ std::vector<std::pair<int32_t, int32_t>> packed(const std::vector<int32_t>& leng
   return documents;
 }
 
-// One query of one head: adds softmax(scale · q kᵀ) v over the keys in [first, last] to y.
-void attend(const Setup& s, const double* q, const double* k, const double* v, double* y, int64_t first,
-            int64_t last, double scale, const double* sink) {
+// One query of one head, the head's keys and values, and what they see of each other.
+struct Query {
+  const double *q, *k, *v;
+  int64_t first, last;  // keys
+  double scale;
+  const double* sink;  // null: none
+};
+
+// Adds softmax(scale · q kᵀ) v to y.
+void attend(const Setup& s, const Query& query, double* y) {
+  const auto [q, k, v, first, last, scale, sink] = query;
   const int64_t stride = s.kv_heads * s.head_dim, value_stride = s.kv_heads * s.values();
   Doubles logits;
   double largest = sink == nullptr ? -1e300 : *sink, sum = 0;
@@ -85,8 +93,10 @@ Doubles reference(const Setup& s, double scale, const std::vector<Doubles>& inpu
         const int64_t last = i + keys - queries, at = (q0 + i) * s.heads + h;
         const int64_t first = s.window == 0 ? 0 : std::max<int64_t>(0, last - s.window + 1);
         const int64_t kv = k0 * s.kv_heads + h / group;
-        attend(s, &inputs[0][at * dim], &inputs[1][kv * dim], &inputs[2][kv * value_dim], &y[at * value_dim],
-               first, last, scale, s.sinks ? &inputs[3][h] : nullptr);
+        attend(s,
+               {&inputs[0][at * dim], &inputs[1][kv * dim], &inputs[2][kv * value_dim], first, last, scale,
+                s.sinks ? &inputs[3][h] : nullptr},
+               &y[at * value_dim]);
       }
     q0 += queries;
     k0 += keys;
@@ -286,74 +296,70 @@ TEST(Attention, ExtremeSinks) {
   }
 }
 
-TEST(Attention, ChecksAtTheFrontDoor) {
-  const BoundOps ops = bind_kernel<Attention>("eager", {});
+Tensor zeros(const Shape& shape) { return Tensor::zeros(shape, DType::kF32); }
+
+// An op that a change makes wrong.
+void refuses(const std::function<void(Attention&)>& change, std::string_view message) {
+  Attention op;
+  op.q = zeros({5, 4, 8});
+  op.k = op.v = zeros({6, 2, 8});
+  op.cu_seqlens_q = ints({0, 2, 5});
+  op.cu_seqlens_k = ints({0, 2, 6});
+  change(op);
   Tape tape;
-  struct Arguments {
-    Tensor q = Tensor::zeros({5, 4, 8}, DType::kF32), k = Tensor::zeros({6, 2, 8}, DType::kF32), v = k;
-    Tensor starts_q = ints({0, 2, 5}), starts_k = ints({0, 2, 6});
-    int64_t window = 0;
-  };
-  const auto expect = [&](const std::function<void(Arguments&)>& change, std::string_view message) {
-    Arguments a;
-    change(a);
-    Attention op;
-    op.cu_seqlens_q = a.starts_q;
-    op.cu_seqlens_k = a.starts_k;
-    op.window = a.window;
-    expect_error([&] { attention(tape, ops, {a.q, {}}, {a.k, {}}, {a.v, {}}, op); }, message);
-  };
-  const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
-  expect([&](Arguments& a) { a.q = {}; }, "[attention] q is missing");
-  expect([&](Arguments& a) { a.q = f32({5, 32}); }, "[attention] q is [5, 32], needs 3 dimensions");
-  expect([&](Arguments& a) { a.k = f32({6, 16}); }, "[attention] k is [6, 16], needs 3 dimensions");
-  expect([&](Arguments& a) { a.k = a.v = f32({6, 2, 9}); }, "[attention] k is [6, 2, 9], needs [6, 2, 8]");
-  expect([&](Arguments& a) { a.v = f32({5, 2, 8}); }, "[attention] v is [5, 2, 8], needs [6, 2, 8]");
-  expect(
-      [&](Arguments& a) {
-        a.k = a.v = f32({6, 3, 8});
+  expect_error(
+      [&] {
+        attention(tape, bind_kernel<Attention>("eager", {}), {op.q, {}}, {op.k, {}}, {op.v, {}}, op);
       },
-      "[attention] 4 query heads are not a multiple of 3 key heads");
-  expect(
-      [&](Arguments& a) {
-        a.k = a.v = f32({6, 0, 8});
+      fmt::format("[attention] {}", message));
+}
+
+TEST(Attention, ChecksHeadsAtTheFrontDoor) {
+  refuses([](Attention& a) { a.q = {}; }, "q is missing");
+  refuses([](Attention& a) { a.q = zeros({5, 32}); }, "q is [5, 32], needs 3 dimensions");
+  refuses([](Attention& a) { a.k = zeros({6, 16}); }, "k is [6, 16], needs 3 dimensions");
+  refuses([](Attention& a) { a.k = a.v = zeros({6, 2, 9}); }, "k is [6, 2, 9], needs [6, 2, 8]");
+  refuses([](Attention& a) { a.v = zeros({5, 2, 8}); }, "v is [5, 2, 8], needs [6, 2, 8]");
+  refuses(
+      [](Attention& a) {
+        a.k = a.v = zeros({6, 3, 8});
       },
-      "[attention] 4 query heads are not a multiple of 0 key heads");
-  expect([&](Arguments& a) { a.v = a.v.to(DType::kBF16); }, "[attention] v is bfloat16, needs float32");
-  expect(
-      [&](Arguments& a) {
-        a.k = Tensor::zeros({6, 2, 8}, DType::kI32);
+      "4 query heads are not a multiple of 3 key heads");
+  refuses(
+      [](Attention& a) {
+        a.k = a.v = zeros({6, 0, 8});
       },
-      "[attention] k is int32, needs float32");
-  expect(
-      [&](Arguments& a) {
-        a.q = f32({5, 8, 4}).transpose(1, 2);
+      "4 query heads are not a multiple of 0 key heads");
+  refuses([](Attention& a) { a.v = a.v.to(DType::kBF16); }, "v is bfloat16, needs float32");
+  refuses([](Attention& a) { a.k = Tensor::zeros({6, 2, 8}, DType::kI32); }, "k is int32, needs float32");
+  refuses(
+      [](Attention& a) {
+        a.q = zeros({5, 8, 4}).transpose(1, 2);
       },
-      "[attention] q [5, 4, 8] has strides [32, 1, 4], needs them without gaps");
-  expect(
-      [&](Arguments& a) {
-        a.k = f32({6, 2, 9}).narrow(2, 0, 8);
+      "q [5, 4, 8] has strides [32, 1, 4], needs them without gaps");
+  refuses(
+      [](Attention& a) {
+        a.k = zeros({6, 2, 9}).narrow(2, 0, 8);
       },
-      "[attention] k [6, 2, 8] has strides [18, 9, 1], needs them without gaps");
-  expect([&](Arguments& a) { a.starts_q = {}; }, "[attention] cu_seqlens_q is missing");
-  expect([&](Arguments& a) { a.starts_q = Tensor::zeros({3}, DType::kI64); },
-         "[attention] cu_seqlens_q is int64, needs int32");
+      "k [6, 2, 8] has strides [18, 9, 1], needs them without gaps");
+}
+
+TEST(Attention, ChecksDocumentsAtTheFrontDoor) {
+  refuses([](Attention& a) { a.cu_seqlens_q = {}; }, "cu_seqlens_q is missing");
+  refuses([](Attention& a) { a.cu_seqlens_q = Tensor::zeros({3}, DType::kI64); },
+          "cu_seqlens_q is int64, needs int32");
   for (const auto& starts :
        std::vector<std::vector<int32_t>>{{0}, {1, 2, 5}, {0, 2, 4}, {0, 6, 5}, {0, -1, 5}})
-    expect([&](Arguments& a) { a.starts_q = ints(starts); },
-           "[attention] cu_seqlens_q must rise from 0 to 5 without falling");
-  expect(
-      [&](Arguments& a) {
-        a.starts_k = ints({0, 2, 5});
+    refuses([&](Attention& a) { a.cu_seqlens_q = ints(starts); },
+            "cu_seqlens_q must rise from 0 to 5 without falling");
+  refuses(
+      [](Attention& a) {
+        a.cu_seqlens_k = ints({0, 2, 5});
       },
-      "[attention] cu_seqlens_k must rise from 0 to 6 without falling");
-  expect([&](Arguments& a) { a.starts_k = ints({0, 6}); }, "[attention] cu_seqlens_k is [2], needs [3]");
-  expect(
-      [&](Arguments& a) {
-        a.starts_k = ints({0, 4, 6});
-      },
-      "[attention] document 1 has 3 queries but 2 keys");
-  expect([&](Arguments& a) { a.window = -1; }, "[attention] window is -1, needs 0 (none) or more");
+      "cu_seqlens_k must rise from 0 to 6 without falling");
+  refuses([](Attention& a) { a.cu_seqlens_k = ints({0, 6}); }, "cu_seqlens_k is [2], needs [3]");
+  refuses([](Attention& a) { a.cu_seqlens_k = ints({0, 4, 6}); }, "document 1 has 3 queries but 2 keys");
+  refuses([](Attention& a) { a.window = -1; }, "window is -1, needs 0 (none) or more");
 }
 
 TEST(Attention, SinksAtTheFrontDoor) {

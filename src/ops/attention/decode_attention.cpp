@@ -11,29 +11,9 @@ void check_caches(const DecodeAttention& op) {
   check_ndim(name, "q", op.q, 3);
   check_float(name, "q", op.q);
   check_contiguous(name, "q", op.q);
-  const int64_t sequences = op.q.dim(0), dim = op.q.dim(2);
   check_ndim(name, "keys", op.keys, 4);
-  const int64_t capacity = op.keys.dim(1), kv_heads = op.keys.dim(2);
-  if (kv_heads < 1 || op.q.dim(1) % kv_heads != 0)
-    fail("[decode_attention] {} query heads are not a multiple of {} key heads", op.q.dim(1), kv_heads);
-  for (const auto& [label, tensor] : {std::pair{"keys", &op.keys}, {"values", &op.values}}) {
-    check_shape(name, label, *tensor, {sequences, capacity, kv_heads, dim});
-    check_dtype(name, label, *tensor, op.q.dtype());
-    check_contiguous(name, label, *tensor);
-  }
-  for (const auto& [label, tensor] : {std::pair{"k", &op.k}, {"v", &op.v}}) {
-    check_shape(name, label, *tensor, {sequences, kv_heads, dim});
-    check_dtype(name, label, *tensor, op.q.dtype());
-    check_contiguous(name, label, *tensor, 2);
-  }
-  check_shape(name, "lengths", op.lengths, {sequences});
-  check_dtype(name, "lengths", op.lengths, DType::kI32);
-  for (const int32_t length : visible_ids(op.lengths))
-    if (length < 0 || length >= capacity)
-      fail("[decode_attention] a sequence has {} tokens, no room for one more in a cache of {}", length,
-           capacity);
-  check_sinks(name, op.sinks, op.q);
-  if (op.window < 0) fail("[decode_attention] window is {}, needs 0 (none) or more", op.window);
+  check_cached_heads(op, op.q.dim(0));
+  check_lengths(name, op.lengths, op.q.dim(0), op.keys.dim(1));
 }
 
 }  // namespace
@@ -52,6 +32,17 @@ std::vector<int32_t> append_tokens(const DecodeAttention& op) {
   return lengths;
 }
 
+Attention one_query(const DecodeAttention& op, int64_t sequence, int32_t keys) {
+  Attention one;
+  one.q = op.q.narrow(0, sequence, 1);
+  one.cu_seqlens_q = Tensor::from(std::vector<int32_t>{0, 1});
+  one.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, keys});
+  one.scale = op.scale;
+  one.window = op.window;
+  one.sinks = op.sinks;
+  return one;
+}
+
 Tensor compose_decode_attention(const DecodeAttention& op) {
   Tape tape(false);
   std::vector<Var> parts;
@@ -62,13 +53,9 @@ Tensor compose_decode_attention(const DecodeAttention& op) {
       const Tensor all = cache.narrow(0, at, 1).narrow(1, 0, lengths[s]);
       return tape.constant(all.contiguous().reshape({lengths[s], cache.dim(2), cache.dim(3)}));
     };
-    Attention one;
-    one.cu_seqlens_q = Tensor::from(std::vector<int32_t>{0, 1});
-    one.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, lengths[s]});
-    one.scale = op.scale;
-    one.window = op.window;
-    const Var q = tape.constant(op.q.narrow(0, at, 1)), sinks = tape.constant(op.sinks);
-    parts.push_back(compose_attention(tape, q, seen(op.keys), seen(op.values), one, sinks));
+    const Attention one = one_query(op, at, lengths[s]);
+    parts.push_back(compose_attention(tape, tape.constant(one.q), seen(op.keys), seen(op.values), one,
+                                      tape.constant(one.sinks)));
   }
   if (parts.size() == 1) return parts[0].value;
   const Tensor y = Tensor::empty(op.q.shape(), op.q.dtype(), MemoryTag::kActivations, op.q.device());

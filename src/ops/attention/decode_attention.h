@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "ops/selection.h"
+#include "ops/attention/attention.h"
 
 namespace temper::ops {
 
@@ -38,5 +38,8 @@ Tensor decode_attention(Bound<DecodeAttention> bound, const DecodeAttention& op)
 
 // For kernels that the host leads: writes k and v and returns the new lengths, which it waits for.
 std::vector<int32_t> append_tokens(const DecodeAttention& op);
+// For kernels that have attention: that of one sequence's token, of `keys` tokens whose k and v are not in
+// it.
+Attention one_query(const DecodeAttention& op, int64_t sequence, int32_t keys);
 
 }  // namespace temper::ops

@@ -38,7 +38,7 @@ struct Paged {
   int64_t pages() const { return sequences() * width() + 1; }
 };
 
-// Pages of all sequences, mixed; nobody has the first one, and entries that are not needed name none.
+// Pages of all sequences, mixed; no sequence has the first one, and entries that are not needed name none.
 std::vector<int32_t> tables_of(const Paged& s) {
   std::vector<int32_t> order(static_cast<size_t>(s.sequences() * s.width()));
   std::iota(order.begin(), order.end(), 1);
@@ -205,7 +205,7 @@ TEST(PagedAttention, LongSequences) {
       {.held = {600, 300}, .added = {1, 70}, .heads = 4, .kv_heads = 2, .head_dim = 128, .fused = true});
 }
 
-// Pages of nobody, and places behind the last token, may hold anything.
+// Unused pages, and places behind the last token, may hold anything.
 TEST(PagedAttention, WhatIsNoTokenIsNotRead) {
   const Paged s{.held = {40, 0, 290}, .added = {1, 37, 30}, .heads = 4, .kv_heads = 2, .head_dim = 16};
   const Shape q{s.tokens(), s.heads, s.head_dim}, k{s.tokens(), s.kv_heads, s.head_dim},

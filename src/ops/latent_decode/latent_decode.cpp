@@ -42,12 +42,7 @@ void check_weight_and_cache(const LatentDecode& op, const primitives::Matrix& we
       check_contiguous(name, label, *tensor);
     }
   }
-  check_shape(name, "lengths", op.lengths, {sequences});
-  check_dtype(name, "lengths", op.lengths, DType::kI32);
-  for (const int32_t length : visible_ids(op.lengths))
-    if (length < 0 || length >= capacity)
-      fail("[latent_decode] a sequence has {} tokens, no room for one more in a cache of {}", length,
-           capacity);
+  check_lengths(name, op.lengths, sequences, capacity);
 }
 
 // q [heads, nope + rope], cache [keys, rank + rope], k [heads, nope, rank] and v [heads, value, rank], all

@@ -6,7 +6,7 @@
 
 namespace temper::ops {
 
-// Two gradients as kernels take them: compact but for the stride of tokens. At least one arrived; one that
+// Two gradients as kernels take them: compact except for the stride of tokens. At least one arrived; one that
 // did not is zero.
 inline std::pair<Tensor, Tensor> readable_grads(const std::vector<Tensor>& grads, const Shape& first,
                                                 const Shape& second) {

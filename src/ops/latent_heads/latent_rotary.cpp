@@ -50,23 +50,6 @@ RotatedLatent compose_latent_rotary(Tape& tape, const Var& q, const Var& k_rope,
 
 namespace {
 
-void check_tables(const LatentRotary& op) {
-  constexpr auto name = LatentRotary::kName;
-  check_shape(name, "positions", op.positions, {op.q.dim(0)});
-  check_dtype(name, "positions", op.positions, DType::kI32);
-  check_ndim(name, "cos", op.cos, 2);
-  check_shape(name, "cos", op.cos, {op.cos.dim(0), op.rope_dim() / 2});
-  check_shape(name, "sin", op.sin, op.cos.shape());
-  for (const auto& [label, table] : {std::pair{"cos", &op.cos}, {"sin", &op.sin}}) {
-    check_dtype(name, label, *table, DType::kF32);
-    check_contiguous(name, label, *table);
-  }
-  for (const int32_t position : visible_ids(op.positions))
-    if (position < 0 || position >= op.cos.dim(0))
-      fail("[latent_rotary] position {} is outside the {} positions of the model's context", position,
-           op.cos.dim(0));
-}
-
 void check(const LatentRotary& op) {
   constexpr auto name = LatentRotary::kName;
   check_ndim(name, "q", op.q, 2);
@@ -81,7 +64,8 @@ void check(const LatentRotary& op) {
   if (op.heads < 1 || op.q.dim(1) % op.heads != 0 || op.head_dim() <= op.rope_dim())
     fail("[latent_rotary] q is {}, needs the width of {} heads of more than {} entries",
          to_string(op.q.shape()), op.heads, op.rope_dim());
-  check_tables(op);
+  check_rotary_tables(name, op.positions, op.q.dim(0), op.cos, op.sin);
+  check_shape(name, "cos", op.cos, {op.cos.dim(0), op.rope_dim() / 2});
 }
 
 }  // namespace

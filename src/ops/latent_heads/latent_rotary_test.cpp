@@ -212,7 +212,7 @@ TEST(LatentRotary, ChecksAtTheFrontDoor) {
         c.positions = ints({0, 10});
       },
       "position 10 is outside the 10 positions of the model's context");
-  refuses([](Call& c) { c.cos = tables(10, 3).cos; }, "cos is [10, 3], needs [10, 4]");
+  refuses([](Call& c) { c.cos = c.sin = tables(10, 3).cos; }, "cos is [10, 3], needs [10, 4]");
   refuses([](Call& c) { c.sin = c.sin.to(DType::kBF16); }, "sin is bfloat16, needs float32");
 }
 

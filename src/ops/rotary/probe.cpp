@@ -17,8 +17,9 @@ ProbeRun rotary_probe(const std::string& provider, DType dtype, const HardwareFa
   return [=, ops = bind_probe<Rotary>(provider, {dtype, kProbeHeadDim, true}, facts)] {
     Tape tape;
     const Var x = tape.variable(qkv), qw = tape.variable(q_weight), kw = tape.variable(k_weight);
-    const RotatedHeads heads =
-        rotary(tape, ops, x, kProbeHeads, kProbeKvHeads, qw, kw, 1e-6f, positions, cos, sin);
+    const RotatedHeads heads = rotary(
+        tape, ops, x, qw, kw,
+        {.heads = kProbeHeads, .kv_heads = kProbeKvHeads, .positions = positions, .cos = cos, .sin = sin});
     const auto flat = [&](const Var& y) { return primitives::reshape(tape, y, {kProbeTokens, -1}); };
     const Var y = primitives::concat_last(tape, flat(heads.q), flat(heads.k));
     return probe_backward(tape, y, dy, {&x, &qw, &kw});

@@ -57,16 +57,6 @@ RotatedHeads compose(Tape& tape, const Var& qkv, const Var& q_weight, const Var&
           p::narrow(tape, heads, 1, op.heads + op.kv_heads, op.kv_heads)};
 }
 
-void check_positions(const Rotary& op) {
-  constexpr auto name = Rotary::kName;
-  check_shape(name, "positions", op.positions, {op.qkv.dim(0)});
-  check_dtype(name, "positions", op.positions, DType::kI32);
-  for (const int32_t position : visible_ids(op.positions))
-    if (position < 0 || position >= op.cos.dim(0))
-      fail("[rotary_pos_emb] position {} is outside the {} positions of the model's context", position,
-           op.cos.dim(0));
-}
-
 // Returns head_dim.
 int64_t check(const Rotary& op) {
   constexpr auto name = Rotary::kName;
@@ -87,15 +77,9 @@ int64_t check(const Rotary& op) {
     }
     if (!(op.eps >= 0)) fail("[rotary_pos_emb] eps is {}, needs a value of 0 or more", op.eps);
   }
-  check_ndim(name, "cos", op.cos, 2);
+  check_rotary_tables(name, op.positions, op.qkv.dim(0), op.cos, op.sin);
   if (op.cos.dim(1) > dim / 2)
     fail("[rotary_pos_emb] cos is {}, needs at most {} columns", to_string(op.cos.shape()), dim / 2);
-  check_shape(name, "sin", op.sin, op.cos.shape());
-  for (const auto& [label, table] : {std::pair{"cos", &op.cos}, {"sin", &op.sin}}) {
-    check_dtype(name, label, *table, DType::kF32);
-    check_contiguous(name, label, *table);
-  }
-  check_positions(op);
   return dim;
 }
 
@@ -131,11 +115,12 @@ Tensor grad_or_zeros(const Tensor& grad, const Shape& shape, const Tensor& like)
 
 }  // namespace
 
-RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t heads, int64_t kv_heads,
-                    const Var& q_weight, const Var& k_weight, float eps, const Tensor& positions,
-                    const Tensor& cos, const Tensor& sin, const Rotary::Form& form) {
-  const Rotary op{qkv.value, heads, kv_heads, q_weight.value, k_weight.value, eps, positions, cos, sin, form};
-  const int64_t dim = check(op), tokens = qkv.shape()[0];
+RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, const Var& q_weight, const Var& k_weight,
+                    Rotary op) {
+  op.qkv = qkv.value;
+  op.q_weight = q_weight.value;
+  op.k_weight = k_weight.value;
+  const int64_t dim = check(op), tokens = qkv.shape()[0], heads = op.heads, kv_heads = op.kv_heads;
   const trace::Span span("rotary", [&] {
     const double rotated = static_cast<double>(tokens * (heads + kv_heads) * dim * size_of(qkv.dtype()));
     const auto all = static_cast<double>(qkv.value.bytes());

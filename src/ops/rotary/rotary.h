@@ -32,10 +32,10 @@ struct Rotary {
     Form form = {};
   };
 
-  Tensor qkv;  // [tokens, (heads + 2 kv_heads) · head_dim], compact: q's heads, then k's, then v's
+  Tensor qkv = {};  // [tokens, (heads + 2 kv_heads) · head_dim], compact: q's heads, then k's, then v's
   int64_t heads = 0, kv_heads = 0;
-  Tensor q_weight, k_weight;  // [head_dim] each, qkv's dtype; both undefined: no norm
-  float eps = 1e-6f;          // of the norm
+  Tensor q_weight = {}, k_weight = {};  // [head_dim] each, qkv's dtype; both undefined: no norm
+  float eps = 1e-6f;                    // of the norm
   Tensor positions;  // [tokens] int32, each in [0, max_positions): checked at the front door, on a device
                      // before the upload
   Tensor cos, sin;   // [max_positions, half] float32, attention scaling included; 2 half is at most head_dim
@@ -57,9 +57,8 @@ struct Rotary {
                                const Rotary&);
 };
 
-// q_weight and k_weight may be Var{} (no norm; eps is not read then).
-RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t heads, int64_t kv_heads,
-                    const Var& q_weight, const Var& k_weight, float eps, const Tensor& positions,
-                    const Tensor& cos, const Tensor& sin, const Rotary::Form& form = {});
+// `op` carries everything but qkv and the weights, which may be Var{} (no norm; eps is not read then).
+RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, const Var& q_weight, const Var& k_weight,
+                    Rotary op);
 
 }  // namespace temper::ops

@@ -35,6 +35,8 @@ Tables tables(int64_t positions, int64_t half, double scaling = 1) {
   return {tensor_of(cos, shape, DType::kF32), tensor_of(sin, shape, DType::kF32)};
 }
 
+Tensor zeros(const Shape& shape) { return Tensor::zeros(shape, DType::kF32); }
+
 struct Options {
   int64_t tokens = 5, heads = 4, kv_heads = 2, dim = 16;
   bool norm = false;
@@ -108,9 +110,14 @@ void check(Options o) {
                           o.role});
   c.reference = [=](const std::vector<Doubles>& inputs) { return reference(o, both, inputs); };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    const RotatedHeads heads = rotary(tape, ops, v[0], o.heads, o.kv_heads, o.norm ? v[1] : Var{},
-                                      o.norm ? v[2] : Var{}, o.eps, on_device_of(v[0], ints(o.positions)),
-                                      on_device_of(v[0], both.cos), on_device_of(v[0], both.sin), o.form);
+    const RotatedHeads heads = rotary(tape, ops, v[0], o.norm ? v[1] : Var{}, o.norm ? v[2] : Var{},
+                                      {.heads = o.heads,
+                                       .kv_heads = o.kv_heads,
+                                       .eps = o.eps,
+                                       .positions = on_device_of(v[0], ints(o.positions)),
+                                       .cos = on_device_of(v[0], both.cos),
+                                       .sin = on_device_of(v[0], both.sin),
+                                       .form = o.form});
     return Result{join(tape, heads), {}};
   };
   c.terms = std::max(o.dim, o.norm ? o.tokens * o.heads : 1);
@@ -194,8 +201,13 @@ TEST(Rotary, AMissingGradientIsZero) {
       Tape tape;
       const Var qkv = tape.variable(tensor_of(normal(1, {5, o.width()}), {5, o.width()}, DType::kF32));
       const Var weight = tape.constant(tensor_of(normal(2, {16}), {16}, DType::kF32));
-      const RotatedHeads out = rotary(tape, kernel.ops, qkv, o.heads, o.kv_heads, weight, weight, 1e-3f,
-                                      ints({0, 1, 2, 3, 9}), both.cos, both.sin);
+      const RotatedHeads out = rotary(tape, kernel.ops, qkv, weight, weight,
+                                      {.heads = o.heads,
+                                       .kv_heads = o.kv_heads,
+                                       .eps = 1e-3f,
+                                       .positions = ints({0, 1, 2, 3, 9}),
+                                       .cos = both.cos,
+                                       .sin = both.sin});
       const Var& y = given == 0 ? out.q : given == 1 ? out.k : out.v;
       tape.backward(y, tensor_of(normal(3, y.shape()), y.shape(), DType::kF32));
       const Doubles dqkv = values_of(qkv.slot->take());
@@ -241,7 +253,8 @@ TEST(Rotary, HeadsAreMadeAgain) {
     const Var qkv = tape.variable(tensor_of(normal(1, {3, 96}), {3, 96}, DType::kBF16));
     const Var weight = tape.constant(tensor_of(normal(2, {16}), {16}, DType::kBF16));
     const RotatedHeads out =
-        rotary(tape, kernel.ops, qkv, 4, 1, weight, weight, 1e-6f, ints({0, 1, 9}), both.cos, both.sin);
+        rotary(tape, kernel.ops, qkv, weight, weight,
+               {.heads = 4, .kv_heads = 1, .positions = ints({0, 1, 9}), .cos = both.cos, .sin = both.sin});
     EXPECT_EQ(out.q.remake != nullptr, kernel.provider != kEager) << kernel.provider;
     EXPECT_EQ(out.v.remake, nullptr) << kernel.provider;
     for (int time = 0; time < 2; ++time)
@@ -250,79 +263,82 @@ TEST(Rotary, HeadsAreMadeAgain) {
   }
 }
 
-TEST(Rotary, ChecksAtTheFrontDoor) {
-  const BoundOps ops = bind_kernel<Rotary>("eager", {});
-  Tape tape;
-  const auto f32 = [](const Shape& shape) { return Tensor::zeros(shape, DType::kF32); };
+// An op that a change makes wrong.
+void refuses(const std::function<void(Rotary&)>& change, std::string_view message) {
   const Tables good = tables(10, 4);
-  struct Call {
-    Tensor qkv, positions, cos, sin, q_weight = {}, k_weight = {};
-    int64_t heads = 3, kv_heads = 1;
-    float eps = 1e-6f;
-  };
-  const Call fine{f32({2, 40}), ints({0, 9}), good.cos, good.sin};
-  const auto refuses = [&](const std::function<void(Call&)>& change, std::string_view message) {
-    Call c = fine;
-    change(c);
-    expect_error(
-        [&] {
-          rotary(tape, ops, tape.constant(c.qkv), c.heads, c.kv_heads, tape.constant(c.q_weight),
-                 tape.constant(c.k_weight), c.eps, c.positions, c.cos, c.sin);
-        },
-        fmt::format("[rotary_pos_emb] {}", message));
-  };
-  refuses([](Call& c) { c.qkv = {}; }, "qkv is missing");
-  refuses([](Call& c) { c.qkv = c.qkv.reshape({80}); }, "qkv is [80], needs 2 dimensions");
+  Rotary op{.qkv = zeros({2, 40}),
+            .heads = 3,
+            .kv_heads = 1,
+            .positions = ints({0, 9}),
+            .cos = good.cos,
+            .sin = good.sin};
+  change(op);
+  Tape tape;
+  expect_error(
+      [&] {
+        rotary(tape, bind_kernel<Rotary>("eager", {}), tape.constant(op.qkv), tape.constant(op.q_weight),
+               tape.constant(op.k_weight), op);
+      },
+      fmt::format("[rotary_pos_emb] {}", message));
+}
+
+TEST(Rotary, ChecksHeadsAtTheFrontDoor) {
+  refuses([](Rotary& c) { c.qkv = {}; }, "qkv is missing");
+  refuses([](Rotary& c) { c.qkv = c.qkv.reshape({80}); }, "qkv is [80], needs 2 dimensions");
   refuses(
-      [](Call& c) {
+      [](Rotary& c) {
         c.qkv = Tensor::zeros({2, 40}, DType::kI32);
       },
       "qkv is int32, needs float32, bfloat16 or float16");
   refuses(
-      [&](Call& c) {
-        c.qkv = f32({2, 41}).narrow(1, 0, 40);
+      [](Rotary& c) {
+        c.qkv = zeros({2, 41}).narrow(1, 0, 40);
       },
       "qkv [2, 40] has strides [41, 1], needs them without gaps");
-  refuses([](Call& c) { c.heads = 4; }, "qkv is [2, 40], needs the width of 4 + 2 x 1 heads");
-  refuses([](Call& c) { c.heads = 0; }, "qkv is [2, 40], needs the width of 0 + 2 x 1 heads");
-  refuses([&](Call& c) { c.qkv = f32({2, 35}); }, "head_dim is 7, needs an even number");
-  refuses([&](Call& c) { c.q_weight = f32({8}); }, "k_weight is missing");
-  refuses([&](Call& c) { c.k_weight = f32({8}); }, "q_weight is missing");
-  refuses([&](Call& c) { c.q_weight = c.k_weight = f32({7}); }, "q_weight is [7], needs [8]");
-  refuses([&](Call& c) { c.q_weight = c.k_weight = f32({8}).to(DType::kBF16); },
+  refuses([](Rotary& c) { c.heads = 4; }, "qkv is [2, 40], needs the width of 4 + 2 x 1 heads");
+  refuses([](Rotary& c) { c.heads = 0; }, "qkv is [2, 40], needs the width of 0 + 2 x 1 heads");
+  refuses([](Rotary& c) { c.qkv = zeros({2, 35}); }, "head_dim is 7, needs an even number");
+  refuses([](Rotary& c) { c.q_weight = zeros({8}); }, "k_weight is missing");
+  refuses([](Rotary& c) { c.k_weight = zeros({8}); }, "q_weight is missing");
+  refuses([](Rotary& c) { c.q_weight = c.k_weight = zeros({7}); }, "q_weight is [7], needs [8]");
+  refuses([](Rotary& c) { c.q_weight = c.k_weight = zeros({8}).to(DType::kBF16); },
           "q_weight is bfloat16, needs float32");
   refuses(
-      [&](Call& c) {
-        c.q_weight = f32({8});
-        c.k_weight = f32({1, 8});
+      [](Rotary& c) {
+        c.q_weight = zeros({8});
+        c.k_weight = zeros({1, 8});
       },
       "k_weight is [1, 8], needs [8]");
   refuses(
-      [&](Call& c) {
-        c.q_weight = c.k_weight = f32({8});
+      [](Rotary& c) {
+        c.q_weight = c.k_weight = zeros({8});
         c.eps = -1;
       },
       "eps is -1, needs a value of 0 or more");
-  refuses([](Call& c) { c.positions = ints({0}); }, "positions is [1], needs [2]");
-  refuses([](Call& c) { c.positions = Tensor::zeros({2}, DType::kI64); }, "positions is int64, needs int32");
+}
+
+TEST(Rotary, ChecksPositionsAtTheFrontDoor) {
+  refuses([](Rotary& c) { c.positions = ints({0}); }, "positions is [1], needs [2]");
+  refuses([](Rotary& c) { c.positions = Tensor::zeros({2}, DType::kI64); },
+          "positions is int64, needs int32");
   refuses(
-      [](Call& c) {
+      [](Rotary& c) {
         c.positions = ints({0, 10});
       },
       "position 10 is outside the 10 positions of the model's context");
   refuses(
-      [](Call& c) {
+      [](Rotary& c) {
         c.positions = ints({-1, 0});
       },
       "position -1 is outside the 10 positions of the model's context");
-  refuses([](Call& c) { c.cos = c.cos.reshape({40}); }, "cos is [40], needs 2 dimensions");
-  refuses([](Call& c) { c.cos = tables(10, 5).cos; }, "cos is [10, 5], needs at most 4 columns");
-  refuses([](Call& c) { c.sin = tables(9, 4).sin; }, "sin is [9, 4], needs [10, 4]");
-  refuses([](Call& c) { c.cos = c.cos.to(DType::kBF16); }, "cos is bfloat16, needs float32");
-  refuses([](Call& c) { c.sin = c.sin.to(DType::kBF16); }, "sin is bfloat16, needs float32");
+  refuses([](Rotary& c) { c.cos = c.cos.reshape({40}); }, "cos is [40], needs 2 dimensions");
+  refuses([](Rotary& c) { c.cos = c.sin = tables(10, 5).cos; }, "cos is [10, 5], needs at most 4 columns");
+  refuses([](Rotary& c) { c.sin = tables(9, 4).sin; }, "sin is [9, 4], needs [10, 4]");
+  refuses([](Rotary& c) { c.cos = c.cos.to(DType::kBF16); }, "cos is bfloat16, needs float32");
+  refuses([](Rotary& c) { c.sin = c.sin.to(DType::kBF16); }, "sin is bfloat16, needs float32");
   const Tensor wide = tables(10, 8).cos.narrow(1, 0, 4);
-  refuses([&](Call& c) { c.cos = wide; }, "cos [10, 4] has strides [8, 1], needs them without gaps");
-  refuses([&](Call& c) { c.sin = wide; }, "sin [10, 4] has strides [8, 1], needs them without gaps");
+  refuses([&](Rotary& c) { c.cos = wide; }, "cos [10, 4] has strides [8, 1], needs them without gaps");
+  refuses([&](Rotary& c) { c.sin = wide; }, "sin [10, 4] has strides [8, 1], needs them without gaps");
 }
 
 }  // namespace

@@ -69,7 +69,11 @@ void step_few(const Attention& op, const Task& task, int64_t key, const Scores& 
                          .k = dim,
                          .c = scores.data + column,
                          .stride = scores.stride});
-    dot_rows(state.q, scores.rows, keys, nullptr, dim, {}, {scores.data + column, DType::kF32, scores.stride},
+    dot_rows({.x = state.q,
+              .rows = scores.rows,
+              .size = dim,
+              .weight = keys,
+              .y = {scores.data + column, DType::kF32, scores.stride}},
              0, rows);
   });
   if (next > 0)

@@ -71,13 +71,13 @@ HWY_INLINE void dots(const float* x, int64_t x_stride, const T* weight, int64_t 
 // What becomes of a sum. Factors are powers of two: sums of scaled codes would have the same bits.
 struct Finish {
   const float* scales;  // of codes
-  const Tensor& bias;
+  const Tensor* bias;   // null: none
   const Block& y;
 
   template <class T>
   HWY_INLINE void put(float sum, int64_t row, int64_t output) const {
     if (scales != nullptr) sum *= scales[output] * kOfCodes;
-    if (bias.defined()) sum += static_cast<float>(bias.data<T>()[output]);
+    if (bias != nullptr) sum += static_cast<float>(bias->data<T>()[output]);
     static_cast<T*>(y.data)[row * y.stride + output] = T(sum);
   }
   HWY_INLINE void operator()(float sum, int64_t row, int64_t output) const {
@@ -86,42 +86,39 @@ struct Finish {
 };
 
 template <int kRows, class T>
-void dot_few(const Block& x, int64_t row, const T* weight, int64_t stride, int64_t size, const Finish& finish,
-             int64_t begin, int64_t end) {
+void dot_few(const RowDots& all, int64_t row, const Finish& finish, int64_t begin, int64_t end) {
   constexpr int kColumns = 4;
-  const float* from = static_cast<const float*>(x.data) + row * x.stride;
+  const int64_t x_stride = all.x.stride, stride = all.weight.stride, size = all.size;
+  const float* from = static_cast<const float*>(all.x.data) + row * x_stride;
+  const T* weight = static_cast<const T*>(all.weight.data);
   int64_t o = begin;
   for (; o + kColumns <= end; o += kColumns) {
     if (stride > size) fetch_ahead(weight + (o + 2 * kColumns) * stride, kColumns, size, stride);
     float out[kRows][kColumns];
-    dots<kRows, kColumns>(from, x.stride, weight + o * stride, stride, size, out);
+    dots<kRows, kColumns>(from, x_stride, weight + o * stride, stride, size, out);
     for (int r = 0; r < kRows; ++r)
       for (int c = 0; c < kColumns; ++c) finish(out[r][c], row + r, o + c);
   }
   for (; o < end; ++o) {
     float out[kRows][1];
-    dots<kRows, 1>(from, x.stride, weight + o * stride, stride, size, out);
+    dots<kRows, 1>(from, x_stride, weight + o * stride, stride, size, out);
     for (int r = 0; r < kRows; ++r) finish(out[r][0], row + r, o);
   }
 }
 
 template <class T>
-void dot(const Block& x, int64_t rows, const Block& weights, int64_t size, const Finish& finish,
-         int64_t begin, int64_t end) {
-  const T* weight = static_cast<const T*>(weights.data);
-  const int64_t stride = weights.stride;
+void dot(const RowDots& all, int64_t begin, int64_t end) {
+  const Finish finish{all.scales, all.bias != nullptr && all.bias->defined() ? all.bias : nullptr, all.y};
   int64_t row = 0;
-  for (; row + 4 <= rows; row += 4) dot_few<4>(x, row, weight, stride, size, finish, begin, end);
-  if (rows - row == 3) dot_few<3>(x, row, weight, stride, size, finish, begin, end);
-  if (rows - row == 2) dot_few<2>(x, row, weight, stride, size, finish, begin, end);
-  if (rows - row == 1) dot_few<1>(x, row, weight, stride, size, finish, begin, end);
+  for (; row + 4 <= all.rows; row += 4) dot_few<4, T>(all, row, finish, begin, end);
+  if (all.rows - row == 3) dot_few<3, T>(all, row, finish, begin, end);
+  if (all.rows - row == 2) dot_few<2, T>(all, row, finish, begin, end);
+  if (all.rows - row == 1) dot_few<1, T>(all, row, finish, begin, end);
 }
 
-void dot_any(const Block& x, int64_t rows, const Block& weights, const float* scales, int64_t size,
-             const Tensor& bias, const Block& y, int64_t begin, int64_t end) {
-  const Finish finish{scales, bias, y};
-  if (scales != nullptr) return dot<Float8E4M3>(x, rows, weights, size, finish, begin, end);
-  visit_wide(weights.dtype, [&]<class T>() { dot<T>(x, rows, weights, size, finish, begin, end); });
+void dot_any(const RowDots& all, int64_t begin, int64_t end) {
+  if (all.scales != nullptr) return dot<Float8E4M3>(all, begin, end);
+  visit_wide(all.weight.dtype, [&]<class T>() { dot<T>(all, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -162,9 +159,8 @@ void add_column_sums(const Block& rows, int64_t count, int64_t size, float* sums
   HWY_DYNAMIC_DISPATCH(add_columns)(rows, count, size, sums);
 }
 
-void dot_rows(const Block& x, int64_t rows, const Block& weight, const float* scales, int64_t size,
-              const Tensor& bias, const Block& y, int64_t begin, int64_t end) {
-  HWY_DYNAMIC_DISPATCH(dot_any)(x, rows, weight, scales, size, bias, y, begin, end);
+void dot_rows(const RowDots& dots, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(dot_any)(dots, begin, end);
 }
 
 }  // namespace temper::backends

@@ -43,10 +43,17 @@ class WideBlock {
 // sums[i] += Σ_r rows[r][i], in float32, in the order of r.
 void add_column_sums(const Block& rows, int64_t count, int64_t size, float* sums);
 
-// y[r][o] = Σ_i x[r][i] weight[o][i] (+ bias[o]) for outputs [begin, end), on the calling thread. x is
-// float32; weight is read once for every four rows of x, so this is the product for few rows. With `scales`,
-// one an output, weight is codes of 8 bits (primitives/quantized.h).
-void dot_rows(const Block& x, int64_t rows, const Block& weight, const float* scales, int64_t size,
-              const Tensor& bias, const Block& y, int64_t begin, int64_t end);
+// y[r][o] = Σ_i x[r][i] weight[o][i] (+ bias[o]).
+struct RowDots {
+  Block x;  // float32
+  int64_t rows = 1, size = 0;
+  Block weight;
+  Block y;
+  const float* scales = nullptr;  // one an output: weight is codes of 8 bits (primitives/quantized.h)
+  const Tensor* bias = nullptr;   // [outputs]; null or undefined: none
+};
+// For outputs [begin, end), on the calling thread. weight is read once for every four rows of x, so this is
+// the product for few rows.
+void dot_rows(const RowDots& dots, int64_t begin, int64_t end);
 
 }  // namespace temper::backends

@@ -49,11 +49,11 @@ void expand(const LatentDecode& op, int64_t head, float* mixed, float* scratch, 
   const int64_t value = op.value_dim(), rank = op.rank();
   const int64_t row = head * (op.nope_dim() + value) + op.nope_dim();
   const Block x{mixed, DType::kF32, rank}, y{scratch, DType::kF32, value};
-  dot_rows(x, 1, block_of(op.weight, row), nullptr, rank, {}, y, 0, value);
+  dot_rows({.x = x, .size = rank, .weight = block_of(op.weight, row), .y = y}, 0, value);
   if (const int64_t size = low_of(op); size > 0) {
     const Block update{scratch + value, DType::kF32, value}, low{scratch + 2 * value, DType::kF32, size};
-    dot_rows(x, 1, block_of(op.a), nullptr, rank, {}, low, 0, size);
-    dot_rows(low, 1, block_of(op.b, row), nullptr, size, {}, update, 0, value);
+    dot_rows({.x = x, .size = rank, .weight = block_of(op.a), .y = low}, 0, size);
+    dot_rows({.x = low, .size = size, .weight = block_of(op.b, row), .y = update}, 0, value);
     for (int64_t i = 0; i < value; ++i) scratch[i] += op.update_scale * scratch[value + i];
   }
   copy_block(y, to, 1, value);
@@ -75,8 +75,12 @@ void run_task(const LatentDecode& op, const Task& task, const Tensor& y) {
     const int64_t columns = std::min(kKeys, task.keys - key);
     const Block keys = block_at(cache, key, 0);
     const Scores part{scores, heads, columns, kKeys, columns, heads, 0, op.scale};
-    dot_rows({absorbed, DType::kF32, width}, heads, keys, nullptr, width, {}, {scores, DType::kF32, kKeys}, 0,
-             columns);
+    dot_rows({.x = {absorbed, DType::kF32, width},
+              .rows = heads,
+              .size = width,
+              .weight = keys,
+              .y = {scores, DType::kF32, kKeys}},
+             0, columns);
     softmax_step(part, largest, sum, mixed, rank);
     mix_rows(part, keys, mixed, rank);
   }

@@ -15,13 +15,16 @@ namespace {
 using ops::Linear;
 
 void forward_few(const Linear& op, const Tensor& y) {
-  const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
   const Tensor x = op.x.to(DType::kF32, MemoryTag::kWorkspace);
-  const float* const scales = op.scales.defined() ? op.scales.data<float>() : nullptr;
-  const int64_t grain = std::max<int64_t>(4, (1 << 18) / std::max<int64_t>(in, 1) / 4 * 4);
-  parallel_ranges(out, grain, [&](int64_t begin, int64_t end) {
-    dot_rows(block_of(x), rows, block_of(op.weight), scales, in, op.bias, block_of(y), begin, end);
-  });
+  const RowDots dots{.x = block_of(x),
+                     .rows = x.dim(0),
+                     .size = x.dim(1),
+                     .weight = block_of(op.weight),
+                     .y = block_of(y),
+                     .scales = op.scales.defined() ? op.scales.data<float>() : nullptr,
+                     .bias = &op.bias};
+  const int64_t grain = std::max<int64_t>(4, (1 << 18) / std::max<int64_t>(dots.size, 1) / 4 * 4);
+  parallel_ranges(op.weight.dim(0), grain, [&](int64_t begin, int64_t end) { dot_rows(dots, begin, end); });
 }
 
 Tensor forward_alike(const Linear& op) {

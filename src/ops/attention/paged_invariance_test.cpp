@@ -52,7 +52,7 @@ void check_cuts(const CutCase& c, const HardwareFacts& machine) {
         Doubles found;
         for (int64_t first = 0; first < c.tokens; first += chunk) {
           const int64_t count = std::min(chunk, c.tokens - first);
-          // Beside a sequence that begins anew each time.
+          // Next to a sequence that begins again each time.
           const auto with_neighbour = [&](const Tensor& all) {
             Tape own(false);
             return primitives::concat_first(

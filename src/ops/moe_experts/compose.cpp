@@ -32,11 +32,12 @@ Var bias_of(Tape& tape, const Var& biases, int64_t expert, int64_t size) {
   return p::reshape(tape, p::narrow(tape, biases, 0, expert * size, size), {1, size});
 }
 
+}  // namespace
+
 Var rows_of(Tape& tape, const Var& x, const std::vector<int32_t>& rows) {
   return p::gather_rows(tape, x, {Tensor::from(rows), x.shape()[0], x.requires_grad()});
 }
 
-// What each expert that has rows makes of these, [choices, ·] in the order of all choices.
 Var in_order_of_choices(Tape& tape, const Tensor& ids, int64_t experts,
                         const std::function<Var(int64_t expert, const RowsOfExpert& own)>& of_expert) {
   const std::vector<RowsOfExpert> all = rows_by_expert(ids, experts);
@@ -51,8 +52,6 @@ Var in_order_of_choices(Tape& tape, const Tensor& ids, int64_t experts,
   }
   return rows_of(tape, p::concat_first(tape, results), places);
 }
-
-}  // namespace
 
 std::vector<RowsOfExpert> rows_by_expert(const Tensor& ids, int64_t experts) {
   std::vector<RowsOfExpert> all(static_cast<size_t>(experts));
@@ -69,8 +68,8 @@ std::vector<RowsOfExpert> rows_by_expert(const Tensor& ids, int64_t experts) {
 
 Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
                     const ExpertProducts& products, const ExpertWeights& of) {
-  const int64_t tokens = x.shape()[0], hidden = x.shape()[1], top_k = ids.dim(1), choices = tokens * top_k;
-  const Var weight = p::reshape(tape, weights, {choices, 1});
+  const int64_t hidden = x.shape()[1], top_k = ids.dim(1);
+  const Var weight = p::reshape(tape, weights, {ids.numel(), 1});
   const Var chosen = in_order_of_choices(tape, ids, experts, [&](int64_t e, const RowsOfExpert& own) {
     const Var own_weights = rows_of(tape, weight, own.choices);
     Var inner = products.gate_up(e, rows_of(tape, x, own.tokens));
@@ -82,8 +81,22 @@ Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weig
     }
     return result;
   });
+  return sum_of_choices(tape, chosen, top_k);
+}
+
+Var sum_of_choices(Tape& tape, const Var& chosen, int64_t top_k) {
+  const int64_t tokens = chosen.shape()[0] / top_k, hidden = chosen.shape()[1];
   const Var by_token = p::transpose(tape, p::reshape(tape, chosen, {tokens, top_k, hidden}), 1, 2);
   return p::reshape(tape, p::sum_last(tape, by_token), {tokens, hidden});
+}
+
+trace::OpWork expert_work(const MoeExperts& op, int64_t hiddens, int64_t widths) {
+  const auto rows = static_cast<double>(op.tokens() * op.top_k());
+  const double flops = 6 * rows * static_cast<double>(op.hidden() * op.width());
+  const int64_t of_row = (hiddens * op.hidden() + widths * op.width()) * size_of(op.x.dtype());
+  const double bytes =
+      static_cast<double>(op.gate_up.bytes() + op.down.bytes()) + rows * static_cast<double>(of_row);
+  return {{flops, bytes}, {2 * flops, 2 * bytes}};
 }
 
 Var compose_by_expert(Tape& tape, const Var& x, const Tensor& ids, int64_t experts,

@@ -2,6 +2,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/trace.h"
 #include "ops/moe_experts/moe_experts.h"
 
 // moe_experts composed of primitives, with products of the caller's.
@@ -14,6 +15,12 @@ struct RowsOfExpert {
 // ids [tokens, top_k] int32. Where memory is only counted there are no ids: the experts take turns, so that
 // as many as can be have rows.
 std::vector<RowsOfExpert> rows_by_expert(const Tensor& ids, int64_t experts);
+Var rows_of(Tape& tape, const Var& x, const std::vector<int32_t>& rows);
+// What each expert that has rows makes of these, [choices, ·] in the order of all choices.
+Var in_order_of_choices(Tape& tape, const Tensor& ids, int64_t experts,
+                        const std::function<Var(int64_t expert, const RowsOfExpert& own)>& of_expert);
+// [tokens · top_k, hidden] to [tokens, hidden].
+Var sum_of_choices(Tape& tape, const Var& chosen, int64_t top_k);
 
 // [rows, in] to [rows, out], by the matrix of one expert.
 using ExpertProduct = std::function<Var(int64_t expert, const Var& rows)>;
@@ -27,9 +34,13 @@ struct ExpertProducts {
 Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
                     const ExpertProducts& products, const ExpertWeights& of = {});
 
-// x [rows, in], of which each row has an expert, ids [rows, 1] int32: [rows, out] in the same order.
+// x [rows, in], each row with the expert of ids [rows, 1] int32: [rows, out] in the same order.
 Var compose_by_expert(Tape& tape, const Var& x, const Tensor& ids, int64_t experts,
                       const ExpertProduct& product);
+
+// Of each of the two products, with those of its gradients; a row moves this many times the hidden size and
+// the width.
+trace::OpWork expert_work(const MoeExperts& op, int64_t hiddens, int64_t widths);
 
 // Of matrices [experts · rows, columns], one after the other.
 Var matrix_of_expert(Tape& tape, const Var& matrices, int64_t expert, int64_t experts);

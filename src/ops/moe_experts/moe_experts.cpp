@@ -71,15 +71,6 @@ void check_form(const ExpertWeights& form, const Var& x, int64_t experts, int64_
   check_contiguous(op, "down_bias", out);
 }
 
-// Of each of the two products, with those of its gradients.
-trace::OpWork work(const MoeExperts& op) {
-  const auto rows = static_cast<double>(op.tokens() * op.top_k());
-  const double flops = 6 * rows * static_cast<double>(op.hidden() * op.width());
-  const double bytes = static_cast<double>(op.gate_up.bytes() + op.down.bytes()) +
-                       rows * static_cast<double>((2 * op.hidden() + 3 * op.width()) * size_of(op.x.dtype()));
-  return {{flops, bytes}, {2 * flops, 2 * bytes}};
-}
-
 // Where gradients go, in the order of the inputs.
 struct Slots {
   using Slot = std::shared_ptr<GradSlot>;
@@ -115,7 +106,8 @@ Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor&
   check_form(of, x, experts, down.shape()[1]);
   const auto& kernel = *bound;
   const trace::Span span(MoeExperts::kName, [&] {
-    return work({x.value, ids, weights.value, gate_up.value.value, {}, down.value.value, {}, experts});
+    return expert_work({x.value, ids, weights.value, gate_up.value.value, {}, down.value.value, {}, experts},
+                       2, 3);
   });
   if (kernel.compose != nullptr)
     return observed(MoeExperts::kName, of.gate_up.value.value,

@@ -14,18 +14,14 @@ ProbeRun rounded_experts_probe(const std::string& provider, DType dtype, const H
   };
   // Numbers of bfloat16 in every dtype: what is rounded before may get another code. What `down` reads is
   // not rounded, since kernels sum gate and up in other orders.
-  const Tensor x = probe_values(facts, 1, {kProbeTokens, p.hidden}, DType::kBF16).to(dtype),
-               weights = probe_values(facts, 2, {kProbeTokens, p.top_k}, DType::kF32);
-  const Tensor gate_up = probe_values(facts, 4, {p.experts * 2 * p.width, p.hidden}, dtype, 0.1),
-               down = probe_values(facts, 5, {p.experts * p.hidden, p.width}, dtype, 0.1);
-  const Tensor dy = probe_values(facts, 9, {kProbeTokens, p.hidden}, dtype), ids = p.ids(facts);
-  return [=, in = calibrated(0.75f),
+  const Tensor x = probe_values(facts, 1, {kProbeTokens, p.hidden}, DType::kBF16).to(dtype);
+  return [=, i = p.inputs(facts, dtype), in = calibrated(0.75f),
           ops = bind_probe<RoundedExperts>(
               provider, {dtype, p.hidden, p.width, p.experts, p.top_k, format, format}, facts)] {
     Tape tape;
-    const Var vx = tape.variable(x), vw = tape.variable(weights), vg = tape.variable(gate_up),
-              vd = tape.variable(down);
-    return probe_backward(tape, rounded_experts(tape, ops, vx, ids, vw, {vg, vd, in, {}}), dy,
+    const Var vx = tape.variable(x), vw = tape.variable(i.weights), vg = tape.variable(i.gate_up),
+              vd = tape.variable(i.down);
+    return probe_backward(tape, rounded_experts(tape, ops, vx, i.ids, vw, {vg, vd, in, {}}), i.dy,
                           {&vx, &vw, &vg, &vd});
   };
 }

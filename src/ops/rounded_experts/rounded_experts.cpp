@@ -37,32 +37,19 @@ Var swiglu_of(Tape& tape, const Var& gate_up) {
   return p::cast(tape, p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, gate)), up), gate_up.dtype());
 }
 
-Var rows_of(Tape& tape, const Var& x, const std::vector<int32_t>& rows) {
-  return p::gather_rows(tape, x, {Tensor::from(rows), x.shape()[0], x.requires_grad()});
-}
-
 Var compose(Tape& tape, const Var& x, const Var& weights, const Var& gate_up, const Var& down,
             const RoundedExperts& op) {
   const MoeExperts& of = op.of;
-  const int64_t tokens = of.tokens(), hidden = of.hidden(), top_k = of.top_k(), choices = tokens * top_k;
   const auto multiplied = [&](const Var& rows, const Var& matrices, int64_t e) {
     return p::matmul(tape, rows, matrix_of_expert(tape, matrices, e, of.experts), {.transpose_b = true});
   };
-  const std::vector<RowsOfExpert> all = rows_by_expert(of.ids, of.experts);
-  std::vector<Var> results;
-  std::vector<int32_t> places(static_cast<size_t>(choices));  // of each choice among the results' rows
-  int32_t place = 0;
-  for (int64_t e = 0; e < of.experts; ++e) {
-    const RowsOfExpert& own = all[static_cast<size_t>(e)];
-    if (own.choices.empty() && tokens > 0) continue;
-    for (const int32_t choice : own.choices) places[static_cast<size_t>(choice)] = place++;
+  const Var chosen = in_order_of_choices(tape, of.ids, of.experts, [&](int64_t e, const RowsOfExpert& own) {
     const Var entered = multiplied(rounded(tape, rows_of(tape, x, own.tokens), op.in, e), gate_up, e);
-    results.push_back(multiplied(rounded(tape, swiglu_of(tape, entered), op.inner, e), down, e));
-  }
-  const Var chosen = p::cast(tape, rows_of(tape, p::concat_first(tape, results), places), DType::kF32);
-  const Var weighted = p::mul(tape, chosen, p::reshape(tape, weights, {choices, 1}));
-  const Var by_token = p::transpose(tape, p::reshape(tape, weighted, {tokens, top_k, hidden}), 1, 2);
-  return p::cast(tape, p::reshape(tape, p::sum_last(tape, by_token), {tokens, hidden}), x.dtype());
+    return multiplied(rounded(tape, swiglu_of(tape, entered), op.inner, e), down, e);
+  });
+  const Var weighted =
+      p::mul(tape, p::cast(tape, chosen, DType::kF32), p::reshape(tape, weights, {of.ids.numel(), 1}));
+  return p::cast(tape, sum_of_choices(tape, weighted, of.top_k()), x.dtype());
 }
 
 void check_rounding(const char* name, const RowRounding& how, int64_t experts, int64_t columns) {
@@ -84,15 +71,6 @@ void check_rounding(const char* name, const RowRounding& how, int64_t experts, i
     fail("[{}] {} has {} amax, needs 1 or {}", op, name, how.amax.numel(), experts);
 }
 
-// Of each of the two products, with those of its gradients.
-trace::OpWork work(const MoeExperts& of) {
-  const auto rows = static_cast<double>(of.tokens() * of.top_k());
-  const double flops = 6 * rows * static_cast<double>(of.hidden() * of.width());
-  const double bytes = static_cast<double>(of.gate_up.bytes() + of.down.bytes()) +
-                       rows * static_cast<double>((3 * of.hidden() + 4 * of.width()) * size_of(of.x.dtype()));
-  return {{flops, bytes}, {2 * flops, 2 * bytes}};
-}
-
 }  // namespace
 
 Var rounded_experts(Tape& tape, Bound<RoundedExperts> bound, const Var& x, const Tensor& ids,
@@ -103,7 +81,7 @@ Var rounded_experts(Tape& tape, Bound<RoundedExperts> bound, const Var& x, const
   check_rounding("inner", inner, experts, down.shape()[1]);
   RoundedExperts op{{x.value, ids, weights.value, gate_up.value, {}, down.value, {}, experts}, in, inner};
   const auto& kernel = *bound;
-  const trace::Span span(RoundedExperts::kName, [&] { return work(op.of); });
+  const trace::Span span(RoundedExperts::kName, [&] { return expert_work(op.of, 3, 4); });
   if (kernel.compose != nullptr)
     return observed(RoundedExperts::kName, gate_up.value,
                     kernel.compose(tape, x, weights, gate_up, down, op));

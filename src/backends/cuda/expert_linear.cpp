@@ -34,13 +34,7 @@ ops::Refusal accepts(const ExpertLinear::Signature& s, const HardwareFacts& fact
 }  // namespace
 
 void register_cuda_expert_linear() {
-  ops::kernels<ExpertLinear>().add("cuda", {.hardware = hardware::kGpu,
-                                            .accepts = accepts,
-                                            .forward = forward,
-                                            .backward = backward,
-                                            .batch_invariant = true,
-                                            .repeats = true,
-                                            .outline = {forward, backward}});
+  ops::kernels<ExpertLinear>().add("cuda", expert_kernel<ExpertLinear>(accepts, forward, backward));
 }
 
 }  // namespace temper::backends

@@ -50,13 +50,8 @@ using Steps = LoraMoeExpertsBy<Products>;
 }  // namespace
 
 void register_cuda_lora_moe_experts() {
-  ops::kernels<LoraMoeExperts>().add("cuda", {.hardware = hardware::kGpu,
-                                              .accepts = refuse_experts,
-                                              .forward = Steps::forward,
-                                              .backward = Steps::backward,
-                                              .batch_invariant = true,
-                                              .repeats = true,
-                                              .outline = {Steps::forward, Steps::backward}});
+  ops::kernels<LoraMoeExperts>().add(
+      "cuda", expert_kernel<LoraMoeExperts>(refuse_experts, Steps::forward, Steps::backward));
 }
 
 }  // namespace temper::backends

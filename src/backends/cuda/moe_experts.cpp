@@ -60,13 +60,7 @@ ops::Refusal refuse_experts(const MoeExperts::Signature& s, const HardwareFacts&
 }
 
 void register_cuda_moe_experts() {
-  ops::kernels<MoeExperts>().add("cuda", {.hardware = hardware::kGpu,
-                                          .accepts = refuse_experts,
-                                          .forward = forward,
-                                          .backward = backward,
-                                          .batch_invariant = true,
-                                          .repeats = true,
-                                          .outline = {forward, backward}});
+  ops::kernels<MoeExperts>().add("cuda", expert_kernel<MoeExperts>(refuse_experts, forward, backward));
 }
 
 }  // namespace temper::backends

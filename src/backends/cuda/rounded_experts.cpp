@@ -30,23 +30,10 @@ class RoundedProducts {
   Tensor tiles_;
 };
 
-using RoundedSteps = RoundedExpertsBy<RoundedProducts>;
-
-ops::Refusal accepts(const RoundedExperts::Signature& s, const HardwareFacts& facts) {
-  if (const ops::Refusal refusal = refuse_rounding(s)) return refusal;
-  return refuse_experts({s.dtype, s.hidden, s.width, s.experts, s.top_k}, facts);
-}
-
 }  // namespace
 
 void register_cuda_rounded_experts() {
-  ops::kernels<RoundedExperts>().add("cuda", {.hardware = hardware::kGpu,
-                                              .accepts = accepts,
-                                              .forward = RoundedSteps::forward,
-                                              .backward = RoundedSteps::backward,
-                                              .batch_invariant = true,
-                                              .repeats = true,
-                                              .outline = {RoundedSteps::forward, RoundedSteps::backward}});
+  ops::kernels<RoundedExperts>().add("cuda", RoundedExpertsBy<RoundedProducts>::kernel<refuse_experts>());
 }
 
 }  // namespace temper::backends

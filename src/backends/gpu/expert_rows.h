@@ -23,6 +23,20 @@ Tensor gather_choices(const ExpertPlan& plan, const Tensor& x);
 // sums [tokens, top_k] float32, of each choice: the sum of its row's parts [plan's rows, parts] float32.
 void sum_parts(const ExpertPlan& plan, const Tensor& parts, const Tensor& sums);
 
+// A kernel of experts: a row's results are the same whatever rows are next to it, and its work is its
+// outline.
+template <class Op>
+ops::Kernel<Op> expert_kernel(decltype(ops::Kernel<Op>::accepts) accepts, typename Op::Forward* forward,
+                              typename Op::Backward* backward) {
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .backward = backward,
+          .batch_invariant = true,
+          .repeats = true,
+          .outline = {forward, backward}};
+}
+
 // Itself, or a copy that begins where chunks of 16 bytes can.
 Tensor with_whole_chunks(const Tensor& tensor);
 

@@ -61,6 +61,16 @@ class RoundedExpertsBy {
     }
     return grads;
   }
+
+  // `kRefuse`: what the room's products do not take.
+  template <ops::Refusal (*kRefuse)(const MoeExperts::Signature&, const HardwareFacts&)>
+  static ops::Kernel<Op> kernel() {
+    const auto accepts = [](const Op::Signature& s, const HardwareFacts& facts) {
+      const ops::Refusal refusal = refuse_rounding(s);
+      return refusal ? refusal : kRefuse({s.dtype, s.hidden, s.width, s.experts, s.top_k}, facts);
+    };
+    return expert_kernel<Op>(accepts, forward, backward);
+  }
 };
 
 }  // namespace temper::backends

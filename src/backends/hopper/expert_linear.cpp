@@ -52,13 +52,7 @@ ops::Refusal accepts(const ExpertLinear::Signature& s, const HardwareFacts& fact
 
 void register_hopper_expert_linear() {
   ops::kernels<ExpertLinear>().add_before("cuda", "hopper",
-                                          {.hardware = hardware::kGpu,
-                                           .accepts = accepts,
-                                           .forward = forward,
-                                           .backward = backward,
-                                           .batch_invariant = true,
-                                           .repeats = true,
-                                           .outline = {forward, backward}});
+                                          expert_kernel<ExpertLinear>(accepts, forward, backward));
 }
 
 }  // namespace temper::backends::hopper

@@ -76,13 +76,7 @@ ops::Refusal refuse_experts(const MoeExperts::Signature& s, const HardwareFacts&
 
 void register_hopper_moe_experts() {
   ops::kernels<MoeExperts>().add_before("cuda", "hopper",
-                                        {.hardware = hardware::kGpu,
-                                         .accepts = refuse_experts,
-                                         .forward = forward,
-                                         .backward = backward,
-                                         .batch_invariant = true,
-                                         .repeats = true,
-                                         .outline = {forward, backward}});
+                                        expert_kernel<MoeExperts>(refuse_experts, forward, backward));
 }
 
 }  // namespace temper::backends::hopper

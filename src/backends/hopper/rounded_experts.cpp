@@ -33,24 +33,11 @@ class RoundedProducts {
   Tensor items_;
 };
 
-using RoundedSteps = RoundedExpertsBy<RoundedProducts>;
-
-ops::Refusal accepts(const RoundedExperts::Signature& s, const HardwareFacts& facts) {
-  if (const ops::Refusal refusal = refuse_rounding(s)) return refusal;
-  return refuse_experts({s.dtype, s.hidden, s.width, s.experts, s.top_k}, facts);
-}
-
 }  // namespace
 
 void register_hopper_rounded_experts() {
   ops::kernels<RoundedExperts>().add_before("cuda", "hopper",
-                                            {.hardware = hardware::kGpu,
-                                             .accepts = accepts,
-                                             .forward = RoundedSteps::forward,
-                                             .backward = RoundedSteps::backward,
-                                             .batch_invariant = true,
-                                             .repeats = true,
-                                             .outline = {RoundedSteps::forward, RoundedSteps::backward}});
+                                            RoundedExpertsBy<RoundedProducts>::kernel<refuse_experts>());
 }
 
 }  // namespace temper::backends::hopper

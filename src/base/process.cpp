@@ -12,6 +12,7 @@
 #include <iterator>
 
 #include "base/hash.h"
+#include "base/numbers.h"
 
 namespace temper {
 namespace {
@@ -61,9 +62,8 @@ bool has_ended(int64_t process) {
 std::optional<int64_t> take_number(std::string_view& text) {
   const size_t point = text.find('.');
   if (point == std::string_view::npos) return std::nullopt;
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + point, number);
-  if (error != std::errc() || end != text.data() + point || number < 0) return std::nullopt;
+  const auto number = parse_integer_of<int64_t>(text.substr(0, point));
+  if (number.value_or(-1) < 0) return std::nullopt;
   text.remove_prefix(point + 1);
   return number;
 }

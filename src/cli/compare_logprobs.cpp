@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "cli/arguments/adapters.h"
 #include "cli/arguments/batch_invariant.h"
@@ -31,11 +31,10 @@ std::vector<int64_t> batches_of(const CompareArguments& arguments) {
   if (arguments.batches.empty()) return {1, 2, 8, 32};
   std::vector<int64_t> all;
   for (const std::string& text : arguments.batches) {
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > 4096)
+    const auto value = parse_integer_of<int64_t>(text);
+    if (!value || *value < 1 || *value > 4096)
       fail("[--batch] '{}' is not a number of answers; expected 1 to 4096", text);
-    all.push_back(value);
+    all.push_back(*value);
   }
   return all;
 }

@@ -1,11 +1,11 @@
 #include "collectives/launched.h"
 
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/numbers.h"
 
 namespace temper::collectives {
 namespace {
@@ -26,10 +26,8 @@ constexpr std::array<Names, 4> kLaunchers = {{{"Open MPI", "OMPI_COMM_WORLD_RANK
 std::optional<int> number(const char* name) {
   const char* const text = std::getenv(name);
   if (text == nullptr) return std::nullopt;
-  const std::string_view digits = text;
-  int value = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size() || value < 0)
+  const auto value = parse_integer_of<int>(text);
+  if (value.value_or(-1) < 0)
     fail("[{}] is '{}', expected a number; start the ranks through mpirun or srun, which set it", name, text);
   return value;
 }

@@ -1,10 +1,10 @@
 #include "device/facts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 
 #include "base/files.h"
+#include "base/numbers.h"
 #include "base/rooms.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -37,13 +37,11 @@ struct DeviceName {
 DeviceName parse_device(std::string_view name) {
   const size_t colon = name.find(':');
   if (colon == std::string_view::npos) return {name};
-  const std::string_view digits = name.substr(colon + 1);
-  int index = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-  if (error != std::errc() || end != digits.data() + digits.size() || index < 0)
+  const auto index = parse_integer_of<int>(name.substr(colon + 1));
+  if (index.value_or(-1) < 0)
     fail("[device] '{}' has no number after the colon; write {} or, for the second one, {}:1", name,
          name.substr(0, colon), name.substr(0, colon));
-  return {name.substr(0, colon), index};
+  return {name.substr(0, colon), *index};
 }
 
 // The device's name is known to everyone, its room need not be in this build.

@@ -1,8 +1,8 @@
 #include "ops/ops_config.h"
 
-#include <charconv>
 #include <optional>
 
+#include "base/numbers.h"
 #include "ops/kernel.h"
 
 namespace temper::ops {
@@ -15,20 +15,13 @@ std::string_view take_segment(std::string_view& path) {
   return segment;
 }
 
-std::optional<int64_t> number_of(std::string_view text) {
-  int64_t value = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  return !text.empty() && result.ec == std::errc() && result.ptr == text.data() + text.size()
-             ? std::optional(value)
-             : std::nullopt;
-}
-
 bool segment_matches(std::string_view pattern, std::string_view segment) {
   if (pattern == "*" || pattern == segment) return true;
   const size_t dash = pattern.find('-');
   if (dash == std::string_view::npos) return false;
-  const auto first = number_of(pattern.substr(0, dash)), last = number_of(pattern.substr(dash + 1)),
-             found = number_of(segment);
+  const auto first = parse_integer_of<int64_t>(pattern.substr(0, dash)),
+             last = parse_integer_of<int64_t>(pattern.substr(dash + 1)),
+             found = parse_integer_of<int64_t>(segment);
   return first && last && found && *first <= *found && *found <= *last;
 }
 

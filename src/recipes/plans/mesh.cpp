@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "base/error.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "recipes/plans/mesh_proposals.h"
 #include "recipes/plans/quantizer_checks.h"
@@ -16,11 +16,10 @@ constexpr int kAuto = 0;
 
 int degree(std::string_view key, const std::string& text) {
   if (text == "auto") return kAuto;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1)
+  const auto value = parse_integer_of<int>(text);
+  if (value.value_or(0) < 1)
     fail("[parallel.{}] is '{}'; expected a number of ranks, at least 1, or auto", key, text);
-  return value;
+  return *value;
 }
 
 // "a, b and c": of all axes but the first.

@@ -1,9 +1,9 @@
 #include "templates/builtins/filters.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/numbers.h"
 #include "templates/builtins/lookup.h"
 #include "templates/builtins/methods.h"
 #include "templates/values/operators.h"
@@ -29,11 +29,9 @@ std::optional<int64_t> parse_int(const std::string& text, int base) {
   const char kind = prefixed ? static_cast<char>(digits[1] | 0x20) : ' ';
   if ((kind == 'x' && base == 16) || (kind == 'o' && base == 8) || (kind == 'b' && base == 2))
     digits.erase(0, 2);
-  int64_t value = 0;
   if (digits.starts_with('-')) return std::nullopt;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return negative ? -value : value;
+  const auto value = parse_integer_of<int64_t>(digits, base);
+  return value && negative ? std::optional(-*value) : value;
 }
 
 std::optional<double> parse_number(const std::string& text) {

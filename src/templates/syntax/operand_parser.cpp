@@ -1,8 +1,7 @@
 #include "templates/syntax/operand_parser.h"
 
-#include <charconv>
-
 #include "base/error.h"
+#include "base/numbers.h"
 #include "templates/syntax/expression_parser.h"
 #include "templates/syntax/make_expression.h"
 #include "templates/values/operators.h"
@@ -44,11 +43,9 @@ ExpressionPtr OperandParser::number(const Token& token) {
   const char kind = digits.size() > 2 && digits[0] == '0' ? static_cast<char>(digits[1] | 0x20) : ' ';
   const int base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 10;
   if (base != 10) digits.remove_prefix(2);
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (error != std::errc() || end != digits.data() + digits.size())
-    in_.refuse(fmt::format("'{}' is not an integer of 64 bits", token.text), token.line);
-  return make_expression(token.line, Constant{value});
+  const auto value = parse_integer_of<int64_t>(digits, base);
+  if (!value) in_.refuse(fmt::format("'{}' is not an integer of 64 bits", token.text), token.line);
+  return make_expression(token.line, Constant{*value});
 }
 
 ExpressionPtr OperandParser::list_literal(int line) {

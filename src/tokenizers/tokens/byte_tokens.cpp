@@ -3,7 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "base/numbers.h"
 
 namespace temper::tokenizers {
 
@@ -24,10 +25,8 @@ std::optional<char> byte_of_spelling(std::string_view spelling) {
   if (spelling.size() != 6 || !spelling.starts_with("<0x") || !spelling.ends_with('>')) return std::nullopt;
   std::string_view digits = spelling.substr(3, 2);
   if (digits[0] == '+') digits.remove_prefix(1);  // the `tokenizers` library reads <0x+A>, too
-  unsigned value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return static_cast<char>(value);
+  const auto value = parse_integer_of<unsigned>(digits, 16);
+  return value ? std::optional(static_cast<char>(*value)) : std::nullopt;
 }
 
 }  // namespace temper::tokenizers

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -10,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/numbers.h"
 #include "tokenizers/text/component.h"
 
 namespace temper::tokenizers {
@@ -217,11 +217,9 @@ Json read_object(const std::string& folder, std::string_view name) {
 }
 
 int32_t id_of(const std::string& key, const std::string& place) {
-  int32_t id = -1;
-  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-  if (error != std::errc() || end != key.data() + key.size() || id < 0)
-    fail("{} has the key '{}', expected token ids", place, key);
-  return id;
+  const auto id = parse_integer_of<int32_t>(key);
+  if (id.value_or(-1) < 0) fail("{} has the key '{}', expected token ids", place, key);
+  return *id;
 }
 
 }  // namespace

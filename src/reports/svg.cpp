@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/xml.h"
 
 namespace temper::reports {
 namespace {
@@ -84,12 +85,8 @@ std::string escape_xml(std::string_view text) {
     for (size_t i = 0; i < valid; ++i) {
       const char c = text[i];
       const std::string_view rest = text.substr(i, 3);
-      if (c == '&')
-        out += "&amp;";
-      else if (c == '<')
-        out += "&lt;";
-      else if (c == '>')
-        out += "&gt;";
+      if (!xml_entity(c).empty())
+        out += xml_entity(c);
       else if (c == '"')
         out += "&quot;";
       else if (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n')

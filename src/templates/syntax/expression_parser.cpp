@@ -47,26 +47,30 @@ ExpressionPtr ExpressionParser::conditional() {
   return value;
 }
 
-ExpressionPtr ExpressionParser::disjunction() {
-  ExpressionPtr left = conjunction();
-  while (in_.now().is_name("or")) {
+template <class F>
+ExpressionPtr ExpressionParser::from_left(const F& operand,
+                                          std::initializer_list<std::string_view> operators) {
+  ExpressionPtr left = operand();
+  const auto is_here = [&](std::string_view text) {
+    return in_.now().is_name(text) || in_.now().is_operator(text);
+  };
+  while (std::any_of(operators.begin(), operators.end(), is_here)) {
     in_.link();
-    const int line = in_.take().line;
-    ExpressionPtr right = conjunction();
-    left = make_expression(line, Logic{false, std::move(left), std::move(right)});
+    const Token op = in_.take();
+    ExpressionPtr right = operand();
+    left = op.kind == Token::Kind::kOperator
+               ? make_expression(op.line, Binary{op.text, std::move(left), std::move(right)})
+               : make_expression(op.line, Logic{op.text == "and", std::move(left), std::move(right)});
   }
   return left;
 }
 
+ExpressionPtr ExpressionParser::disjunction() {
+  return from_left([this] { return conjunction(); }, {"or"});
+}
+
 ExpressionPtr ExpressionParser::conjunction() {
-  ExpressionPtr left = negation();
-  while (in_.now().is_name("and")) {
-    in_.link();
-    const int line = in_.take().line;
-    ExpressionPtr right = negation();
-    left = make_expression(line, Logic{true, std::move(left), std::move(right)});
-  }
-  return left;
+  return from_left([this] { return negation(); }, {"and"});
 }
 
 ExpressionPtr ExpressionParser::negation() {
@@ -100,14 +104,7 @@ ExpressionPtr ExpressionParser::comparison() {
 }
 
 ExpressionPtr ExpressionParser::sum() {
-  ExpressionPtr left = concatenation();
-  while (in_.now().is_operator("+") || in_.now().is_operator("-")) {
-    in_.link();
-    const Token op = in_.take();
-    ExpressionPtr right = concatenation();
-    left = make_expression(op.line, Binary{op.text, std::move(left), std::move(right)});
-  }
-  return left;
+  return from_left([this] { return concatenation(); }, {"+", "-"});
 }
 
 ExpressionPtr ExpressionParser::concatenation() {
@@ -120,26 +117,11 @@ ExpressionPtr ExpressionParser::concatenation() {
 }
 
 ExpressionPtr ExpressionParser::product() {
-  ExpressionPtr left = power();
-  while (in_.now().is_operator("*") || in_.now().is_operator("/") || in_.now().is_operator("//") ||
-         in_.now().is_operator("%")) {
-    in_.link();
-    const Token op = in_.take();
-    ExpressionPtr right = power();
-    left = make_expression(op.line, Binary{op.text, std::move(left), std::move(right)});
-  }
-  return left;
+  return from_left([this] { return power(); }, {"*", "/", "//", "%"});
 }
 
 ExpressionPtr ExpressionParser::power() {
-  ExpressionPtr left = unary();
-  while (in_.now().is_operator("**")) {
-    in_.link();
-    const int line = in_.take().line;
-    ExpressionPtr right = unary();
-    left = make_expression(line, Binary{"**", std::move(left), std::move(right)});
-  }
-  return left;
+  return from_left([this] { return unary(); }, {"**"});
 }
 
 ExpressionPtr ExpressionParser::unary(bool with_filters) {

@@ -1,4 +1,7 @@
 #pragma once
+#include <initializer_list>
+#include <string_view>
+
 #include "templates/syntax/operand_parser.h"
 
 namespace temper::templates {
@@ -22,6 +25,9 @@ class ExpressionParser {
  private:
   bool at_tuple_end() const;
   ExpressionPtr conditional();
+  // Operands with any of these operators between them, from the left.
+  template <class F>
+  ExpressionPtr from_left(const F& operand, std::initializer_list<std::string_view> operators);
   ExpressionPtr disjunction();
   ExpressionPtr conjunction();
   ExpressionPtr negation();

@@ -1,5 +1,6 @@
 #include "templates/values/markup.h"
 
+#include "base/xml.h"
 #include "templates/values/print.h"
 #include "templates/values/traced_text.h"
 
@@ -8,12 +9,8 @@ namespace temper::templates {
 std::string escape_html(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
+    if (!xml_entity(c).empty())
+      out += xml_entity(c);
     else if (c == '"')
       out += "&#34;";
     else if (c == '\'')

@@ -3,10 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 
-#include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizers/unicode/characters.h"
 #include "tokenizers/unicode/nfc.h"
@@ -14,20 +11,11 @@
 namespace temper::tokenizers {
 namespace {
 
-utf8proc_option_t options_of(Form form) {
+int options_of(Form form) {
   const bool composes = form == Form::kNfc || form == Form::kNfkc;
   const bool compatible = form == Form::kNfkc || form == Form::kNfkd;
-  return static_cast<utf8proc_option_t>(UTF8PROC_STABLE | (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
-                                        (compatible ? UTF8PROC_COMPAT : 0));
-}
-
-void append_normal(std::string& out, std::string_view text, Form form) {
-  utf8proc_uint8_t* mapped = nullptr;
-  const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                 static_cast<utf8proc_ssize_t>(text.size()), &mapped, options_of(form));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
-  if (size < 0) fail("[normalizer] a text of {} bytes: {}", text.size(), utf8proc_errmsg(size));
-  out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
+  return UTF8PROC_STABLE | (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+         (compatible ? UTF8PROC_COMPAT : 0);
 }
 
 char32_t first_of_decomposition(char32_t c) {
@@ -76,17 +64,7 @@ std::string UnicodeForm::normalize(std::string_view text) const {
     return out;
   }
   if (unchanged_prefix(text) == text.size()) return std::string(text);
-  size_t done = 0;
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Step step = next_utf8(text.substr(at));
-    if (is_newer(step.value)) {
-      if (done < at) append_normal(out, text.substr(done, at - done), form_);
-      out += text.substr(at, step.size);
-      done = at + step.size;
-    }
-    at += step.size;
-  }
-  if (done < text.size()) append_normal(out, text.substr(done), form_);
+  append_known(out, text, options_of(form_));
   return out;
 }
 

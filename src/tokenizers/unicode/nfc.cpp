@@ -14,11 +14,13 @@
 namespace temper::tokenizers {
 namespace {
 
-void append_mapped(std::string& out, std::string_view text) {
+constexpr int kComposes = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+
+void append_mapped(std::string& out, std::string_view text, int options) {
   utf8proc_uint8_t* mapped = nullptr;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
   const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                 static_cast<utf8proc_ssize_t>(text.size()), &mapped, options);
+                                 static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+                                 static_cast<utf8proc_option_t>(options));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
   if (size < 0) fail("[normalizer] a text of {} bytes: {}", text.size(), utf8proc_errmsg(size));
   out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
@@ -33,7 +35,7 @@ bool is_stable(char32_t c) {
   if (property->decomp_seqindex == UINT16_MAX || property->decomp_type != 0) return true;
   std::string text, composed;
   append_utf8(text, c);
-  append_mapped(composed, text);
+  append_mapped(composed, text, kComposes);
   return composed == text;
 }
 
@@ -71,21 +73,21 @@ size_t joined_size(std::string_view text) {
   return at;
 }
 
-void append_group(std::string& out, std::string_view text) {
+}  // namespace
+
+void append_known(std::string& out, std::string_view text, int options) {
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     const Utf8Step step = next_utf8(text.substr(at));
     if (is_newer(step.value)) {
-      if (done < at) append_mapped(out, text.substr(done, at - done));
+      if (done < at) append_mapped(out, text.substr(done, at - done), options);
       out += text.substr(at, step.size);
       done = at + step.size;
     }
     at += step.size;
   }
-  if (done < text.size()) append_mapped(out, text.substr(done));
+  if (done < text.size()) append_mapped(out, text.substr(done), options);
 }
-
-}  // namespace
 
 size_t composed_prefix(std::string_view text) {
   const size_t stable = stable_prefix(text);
@@ -100,7 +102,7 @@ void append_composed(std::string& out, std::string_view text) {
     text.remove_prefix(stable);
     if (text.empty()) return;
     const size_t size = joined_size(text);
-    append_group(out, text.substr(0, size));
+    append_known(out, text.substr(0, size), kComposes);
     text.remove_prefix(size);
   }
 }

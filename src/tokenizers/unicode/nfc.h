@@ -11,4 +11,7 @@ size_t composed_prefix(std::string_view text);
 
 void append_composed(std::string& out, std::string_view text);
 
+// As utf8proc maps a text by its options, except for characters that are newer than Unicode 9: they stay.
+void append_known(std::string& out, std::string_view text, int options);
+
 }  // namespace temper::tokenizers

@@ -123,24 +123,15 @@ void WeightScope::transposed_experts(const std::string& name, const Matrix& matr
        .segments = segments});
 }
 
-void WeightScope::float32_vector(const std::string& name, const WeightAxis& axis,
-                                 const WeightSource& source) {
-  add({.name = scope_ + name,
-       .shape = {source.rows},
-       .axes = {axis},
-       .sources = {{source_scope_ + source.name, source.rows}},
-       .decay = false,
-       .dtype = DType::kF32});
-}
-
-void WeightScope::buffer(const std::string& name, const WeightAxis& axis, const WeightSource& source) {
+void WeightScope::float32_vector(const std::string& name, const WeightAxis& axis, const WeightSource& source,
+                                 bool buffer) {
   add({.name = scope_ + name,
        .shape = {source.rows},
        .axes = {axis},
        .sources = {{source_scope_ + source.name, source.rows}},
        .decay = false,
        .dtype = DType::kF32,
-       .buffer = true});
+       .buffer = buffer});
 }
 
 void WeightScope::convolution(const std::string& name, const WeightAxis& axis, int64_t width,

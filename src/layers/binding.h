@@ -49,9 +49,9 @@ class WeightScope {
   void transposed_experts(const std::string& name, const Matrix& matrix, int64_t experts,
                           const WeightSource& module, bool alternating);
   // A vector of one source that is kept in float32, whatever the model's dtype, and does not decay.
-  void float32_vector(const std::string& name, const WeightAxis& axis, const WeightSource& source);
-  // A vector that no gradient trains, float32 in memory and in files.
-  void buffer(const std::string& name, const WeightAxis& axis, const WeightSource& source);
+  // `buffer`: no gradient trains it.
+  void float32_vector(const std::string& name, const WeightAxis& axis, const WeightSource& source,
+                      bool buffer = false);
   // The weight of a convolution of each channel by itself, [channels, 1, width].
   void convolution(const std::string& name, const WeightAxis& axis, int64_t width, const WeightSource& module,
                    std::vector<WeightSegment> segments);

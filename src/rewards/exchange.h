@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "rewards/protocol.h"
 #include "rewards/reward.h"
 
 namespace temper::rewards {
@@ -50,6 +51,18 @@ class Exchange {
   bool stop_ = false;
   std::function<void()> wake_;
   std::thread thread_;
+};
+
+// Judges by an exchange, whose thread the class that derives from it starts, and stops in its destructor.
+class ExchangeReward : public Reward {
+ public:
+  void submit(int64_t id, const Sample& sample) final {
+    exchange_.submit({id, sample.place, request_of(id, sample)});
+  }
+  std::vector<std::pair<int64_t, Verdict>> take(double seconds) final { return exchange_.take(seconds); }
+
+ protected:
+  Exchange exchange_;
 };
 
 }  // namespace temper::rewards

@@ -39,7 +39,7 @@ class BoundExperts : public layers::BoundChannel {
 
   Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
     ops::MoeRouter::Routes routes = router_.route(tape, x, pass);
-    // Tokens of passes that only keep step weigh nothing, so that nobody counts them who observes.
+    // Tokens of passes that only keep step weigh nothing, so that observers do not count them.
     if (quantized_ && !quantized_->tokens_count())
       routes.weights = primitives::scale(tape, routes.weights, 0);
     if (ranks_ != nullptr) return choose_elsewhere(tape, x, routes, pass);
@@ -174,8 +174,8 @@ class Experts : public layers::Channel {
     if (c_.biases)
       weights.vector(c_.module + ".gate.bias", "experts", {{c_.module + "." + c_.router + ".bias", experts}});
     if (c_.correction_bias)
-      weights.buffer(c_.module + ".gate.correction_bias", "experts",
-                     {c_.module + ".gate.e_score_correction_bias", experts});
+      weights.float32_vector(c_.module + ".gate.correction_bias", "experts",
+                             {c_.module + ".gate.e_score_correction_bias", experts}, true);
     declare_matrices(weights, module);
     if (shared_) shared_->declare(weights);
     if (!shared_gate_.empty())

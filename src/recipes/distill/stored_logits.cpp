@@ -10,9 +10,9 @@
 #include "base/text.h"
 #include "checkpoints/weights_sample.h"
 #include "collectives/at_root.h"
-#include "collectives/local/local.h"
 #include "recipes/distill/distill_keys.h"
 #include "recipes/distill/logits_writer.h"
+#include "recipes/setup/all_rows.h"
 #include "training/objectives/gather_rows.h"
 
 namespace temper::recipes {
@@ -52,27 +52,6 @@ Json rows_of(const ObjectiveInputs& inputs) {
                       {"data.max_length", data.max_length},
                       {"data.overflow", static_cast<int64_t>(data.overflow)},
                       {"data.loss", static_cast<int64_t>(data.loss)}};
-}
-
-// All rows of the run's data, some at a time: read by rank 0, and given to all ranks.
-void for_each_rows(const ObjectiveInputs& inputs,
-                   const std::function<void(const std::vector<data::PackedRow>&)>& use) {
-  collectives::Group& ranks = inputs.setup.ranks;
-  const auto read_all_of = [&](const data::Mixture& mixture) {
-    std::unique_ptr<data::Loader> loader;
-    if (ranks.rank() == 0) loader = std::make_unique<data::Loader>(mixture, eval_options(inputs.config));
-    for (;;) {
-      const std::vector<data::PackedRow> rows =
-          training::shared_rows(ranks, collectives::alone(), "rows of the teacher", [&] {
-            const auto batch = loader->next();
-            return batch ? batch->rows : std::vector<data::PackedRow>();
-          });
-      if (rows.empty()) return;
-      use(rows);
-    }
-  };
-  read_all_of(inputs.data.train);
-  if (inputs.data.eval) read_all_of(*inputs.data.eval);
 }
 
 template <class T>
@@ -117,7 +96,7 @@ void compute(const ObjectiveInputs& inputs, const layers::Decoder& teacher) {
   write([&] {
     writer = std::make_unique<LogitsWriter>(keys.teacher_logits, keys.top_k, inputs.config.model.dtype);
   });
-  for_each_rows(inputs, [&](const std::vector<data::PackedRow>& rows) {
+  for_each_rows(inputs, "rows of the teacher", [&](const std::vector<data::PackedRow>& rows) {
     const losses::TopTokens tokens = tokens_of(inputs, teacher, rows);
     write([&] {
       int64_t first = 0;
@@ -202,7 +181,7 @@ const StoredLogits::Place& StoredLogits::find(uint64_t document, int64_t targets
 }
 
 void StoredLogits::check_rows(const ObjectiveInputs& inputs) const {
-  for_each_rows(inputs, [&](const std::vector<data::PackedRow>& rows) {
+  for_each_rows(inputs, "rows of the teacher", [&](const std::vector<data::PackedRow>& rows) {
     for (const data::PackedRow& row : rows)
       for (const StoredDocument& document : documents_of(row))
         if (document.targets > 0) find(document.hash, document.targets);

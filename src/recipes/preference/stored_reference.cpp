@@ -11,10 +11,10 @@
 #include "base/text.h"
 #include "checkpoints/files/safetensors.h"
 #include "collectives/at_root.h"
-#include "collectives/local/local.h"
 #include "models/architecture.h"
 #include "models/folder_config.h"
 #include "recipes/preference/preference_keys.h"
+#include "recipes/setup/all_rows.h"
 #include "templates/chat.h"
 #include "training/objectives/gather_rows.h"
 
@@ -151,34 +151,21 @@ StoredReference StoredReference::open_or_compute(const ObjectiveInputs& inputs,
 
 // Rank 0 reads the rows. Each rank computes some, with what it has of the model.
 void StoredReference::compute(const ObjectiveInputs& inputs, const training::Reference& model) {
-  collectives::Group &ranks = inputs.setup.ranks, &parts = inputs.setup.groups->data();
-  const auto add = [&](const data::Mixture& mixture) {
-    std::unique_ptr<data::Loader> loader;
-    if (ranks.rank() == 0) loader = std::make_unique<data::Loader>(mixture, eval_options(inputs.config));
-    const auto read = [&] {
-      const auto batch = loader->next();
-      return batch ? batch->rows : std::vector<data::PackedRow>();
-    };
-    for (;;) {
-      const std::vector<data::PackedRow> rows =
-          training::shared_rows(ranks, collectives::alone(), "rows of the reference", read);
-      if (rows.empty()) break;
-      const std::vector<double> own = model.logps(training::rows_of_rank(rows, parts.rank(), parts.size()));
-      std::vector<double> logps;
-      for (const std::vector<double>& one : parts.gather("references", std::span<const double>(own)))
-        logps.insert(logps.end(), one.begin(), one.end());
-      auto next = logps.begin();
-      for (const data::PackedRow& row : rows)
-        for_each_document(row, [&](uint64_t hash, size_t answers) {
-          // As they come back from the file, so that a resumed run has the same bits.
-          std::vector<double>& own = logps_[hash];
-          own.clear();
-          for (size_t i = 0; i < answers; ++i) own.push_back(static_cast<float>(*next++));
-        });
-    }
-  };
-  add(inputs.data.train);
-  if (inputs.data.eval) add(*inputs.data.eval);
+  collectives::Group& parts = inputs.setup.groups->data();
+  for_each_rows(inputs, "rows of the reference", [&](const std::vector<data::PackedRow>& rows) {
+    const std::vector<double> own = model.logps(training::rows_of_rank(rows, parts.rank(), parts.size()));
+    std::vector<double> logps;
+    for (const std::vector<double>& one : parts.gather("references", std::span<const double>(own)))
+      logps.insert(logps.end(), one.begin(), one.end());
+    auto next = logps.begin();
+    for (const data::PackedRow& row : rows)
+      for_each_document(row, [&](uint64_t hash, size_t answers) {
+        // As they come back from the file, so that a resumed run has the same bits.
+        std::vector<double>& own = logps_[hash];
+        own.clear();
+        for (size_t i = 0; i < answers; ++i) own.push_back(static_cast<float>(*next++));
+      });
+  });
 }
 
 void StoredReference::write(const Json& origin) const {

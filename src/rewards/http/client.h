@@ -24,15 +24,12 @@ struct Server {
 // connection breaks, or that is answered by status 429 or one from 500 on is repeated after half a second,
 // then one second, two and so on, up to half a minute, or when the server asks for it (Retry-After), up to
 // five minutes. After status 429 no other request begins before that either.
-class Client {
+class Client final : public ExchangeReward {
  public:
   Client(Server server, const std::string& key);
-  ~Client();  // what is under way is dropped
+  ~Client() override;  // what is under way is dropped
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
-
-  void submit(Task task) { exchange_.submit(std::move(task)); }
-  std::vector<std::pair<int64_t, Verdict>> take(double seconds) { return exchange_.take(seconds); }
 
  private:
   struct Request {
@@ -61,8 +58,6 @@ class Client {
   std::deque<Task> queue_;
   Requests running_, waiting_;  // waiting: for another attempt
   double not_before_ = 0;       // seconds_now(): what begins next
-
-  Exchange exchange_;
 };
 
 }  // namespace temper::rewards

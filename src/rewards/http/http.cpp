@@ -7,7 +7,6 @@
 #include "base/registry.h"
 #include "rewards/http/client.h"
 #include "rewards/http/library.h"
-#include "rewards/protocol.h"
 #include "rewards/room.h"
 
 namespace temper::rewards {
@@ -44,24 +43,12 @@ void check_http(const RewardConfig& config, const std::string& key) {
          config.url);
 }
 
-class HttpReward final : public Reward {
- public:
-  HttpReward(Server server, const std::string& key) : client_(std::move(server), key) {}
-  void submit(int64_t id, const Sample& sample) override {
-    client_.submit({id, sample.place, request_of(id, sample)});
-  }
-  std::vector<std::pair<int64_t, Verdict>> take(double seconds) override { return client_.take(seconds); }
-
- private:
-  Client client_;
-};
-
 std::unique_ptr<Reward> make(const RewardConfig& config, const std::string& key) {
   Server server{.url = config.url, .here = is_this_machine(host_of(config.url))};
   if (config.parallel) server.parallel = static_cast<size_t>(*config.parallel);
   if (config.retries) server.retries = static_cast<int>(*config.retries);
   if (config.timeout) server.timeout = *config.timeout;
-  return std::make_unique<HttpReward>(std::move(server), key);
+  return std::make_unique<Client>(std::move(server), key);
 }
 
 }  // namespace

@@ -11,16 +11,13 @@ namespace temper::rewards {
 
 // The processes of one program, with a thread that speaks with all of them. It gives the program up when that
 // cannot be started, or when a process has died three times in a row without an answer.
-class Pool {
+class Pool final : public ExchangeReward {
  public:
   // `key` ("grpo.rewards[0]") begins the messages of Errors.
   Pool(Launch launch, size_t processes, const std::string& key);
-  ~Pool();  // processes have a second to end by themselves
+  ~Pool() override;  // processes have a second to end by themselves
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
-
-  void submit(Task task) { exchange_.submit(std::move(task)); }
-  std::vector<std::pair<int64_t, Verdict>> take(double seconds) { return exchange_.take(seconds); }
 
  private:
   void serve();
@@ -35,8 +32,6 @@ class Pool {
   // Of the thread alone.
   std::vector<Worker> workers_;
   std::deque<Task> queue_;
-
-  Exchange exchange_;
 };
 
 }  // namespace temper::rewards

@@ -3,7 +3,6 @@
 #include "base/registry.h"
 #include "base/text.h"
 #include "rewards/program/pool.h"
-#include "rewards/protocol.h"
 #include "rewards/room.h"
 
 namespace temper::rewards {
@@ -32,21 +31,8 @@ Launch launch_of(const RewardConfig& config) {
   return launch;
 }
 
-class ProgramReward final : public Reward {
- public:
-  ProgramReward(const RewardConfig& config, const std::string& key)
-      : pool_(launch_of(config), static_cast<size_t>(config.processes.value_or(1)), key) {}
-  void submit(int64_t id, const Sample& sample) override {
-    pool_.submit({id, sample.place, request_of(id, sample)});
-  }
-  std::vector<std::pair<int64_t, Verdict>> take(double seconds) override { return pool_.take(seconds); }
-
- private:
-  Pool pool_;
-};
-
 std::unique_ptr<Reward> make(const RewardConfig& config, const std::string& key) {
-  return std::make_unique<ProgramReward>(config, key);
+  return std::make_unique<Pool>(launch_of(config), static_cast<size_t>(config.processes.value_or(1)), key);
 }
 
 }  // namespace

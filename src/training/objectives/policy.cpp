@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "ops/token_log_probs/token_log_probs.h"
 #include "primitives/primitives.h"
@@ -60,13 +59,8 @@ class PolicyGradient::Step : public StepLoss {
     const Tape outer(false);
     const Var hidden = outer.variable(inputs.hidden.value);
     PolicyResult result;
-    int64_t target = 0;
-    for (const auto& [begin, end] : answers.cut(kTargetsAtOnce)) {
-      const std::span<const int64_t> lengths(answers.lengths.data() + begin, end - begin);
-      const int64_t count = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-      learn(hidden, choose(answers, target, count), lengths, inputs.rows, result);
-      target += count;
-    }
+    for (const auto& [lengths, first, targets] : answers.parts(kTargetsAtOnce))
+      learn(hidden, choose(answers, first, targets), lengths, inputs.rows, result);
     pending.add_policy(result.sums.loss, result);
     return loss_with_gradient(tape, inputs, hidden, result.sums.loss);
   }
@@ -166,11 +160,8 @@ std::vector<float> target_log_probs(const layers::Decoder& model, const layers::
       model, adapter, rows, micro_batch_tokens,
       [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& every) {
         const SampledAnswers answers = find_sampled(batch.targets, batch.documents);
-        int64_t target = 0;
-        for (const auto& [begin, end] : answers.cut(kTargetsAtOnce)) {
-          const std::span<const int64_t> lengths(answers.lengths.data() + begin, end - begin);
-          const int64_t count = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-          const Chosen chosen = choose(answers, target, count);
+        for (const SampledAnswers::Part& part : answers.parts(kTargetsAtOnce)) {
+          const Chosen chosen = choose(answers, part.first, part.targets);
           const Tensor found =
               ops::token_log_probs(tape, model.ops().at<ops::TokenLogProbs>("head"),
                                    logits_of(tape, model, hidden, chosen, every),
@@ -178,7 +169,6 @@ std::vector<float> target_log_probs(const layers::Decoder& model, const layers::
                   .log_probs.value.on({});
           const auto values = found.values<float>();
           all.insert(all.end(), values.begin(), values.end());
-          target += count;
         }
       });
   return all;

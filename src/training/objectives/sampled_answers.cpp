@@ -4,18 +4,16 @@
 
 namespace temper::training {
 
-std::vector<std::pair<size_t, size_t>> SampledAnswers::cut(int64_t most_targets) const {
-  std::vector<std::pair<size_t, size_t>> ranges;
-  int64_t targets = 0;
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    if (ranges.empty() || targets + lengths[i] > most_targets) {
-      ranges.emplace_back(i, i);
-      targets = 0;
-    }
-    ranges.back().second = i + 1;
-    targets += lengths[i];
+std::vector<SampledAnswers::Part> SampledAnswers::parts(int64_t most_targets) const {
+  std::vector<Part> all;
+  for (const int64_t& length : lengths) {
+    if (all.empty() || all.back().targets + length > most_targets)
+      all.push_back({{&length, 0}, all.empty() ? 0 : all.back().first + all.back().targets, 0});
+    Part& part = all.back();
+    part.lengths = {part.lengths.data(), part.lengths.size() + 1};
+    part.targets += length;
   }
-  return ranges;
+  return all;
 }
 
 SampledAnswers find_sampled(const Tensor& targets, std::span<const DocumentSpan> documents) {

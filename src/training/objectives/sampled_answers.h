@@ -10,9 +10,12 @@ struct SampledAnswers {
   std::vector<int32_t> positions, ids;  // of each target in the pass, and which token it is
   std::vector<int64_t> lengths;         // targets of each answer; answers without one are left out
 
-  // Ranges of neighbouring answers, as [begin, end) of `lengths`, with at most `most_targets` targets, or of
-  // one answer.
-  std::vector<std::pair<size_t, size_t>> cut(int64_t most_targets) const;
+  // Neighbouring answers with at most `most_targets` targets, or one answer.
+  struct Part {
+    std::span<const int64_t> lengths;
+    int64_t first = 0, targets = 0;
+  };
+  std::vector<Part> parts(int64_t most_targets) const;
 };
 
 // Of documents that follow one another from token 0; targets [tokens] int32 on the CPU.

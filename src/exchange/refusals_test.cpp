@@ -276,7 +276,7 @@ TEST_F(Exchange, AnotherModelProtocolOrMachineIsRefused) {
   const auto other = tiny_model({.type = "llama"});
   expect_old(during_passes([&] { Sender(socket(), other->decoder.parameters().table()); }),
              "the sender's model has other names, shapes or dtypes");
-  const auto greet = [&](const char* key, Json value) {
+  const auto handshake_error = [&](const char* key, Json value) {
     return during_passes([&] {
       Connection connection(connect_to(socket(), 20), "the receiver", 20);
       Json hello = hello_message(table());
@@ -286,10 +286,10 @@ TEST_F(Exchange, AnotherModelProtocolOrMachineIsRefused) {
       if (const Json* error = answer.find("error")) throw Error(error->as_string());
     });
   };
-  expect_has(greet("protocol", 1), "the sender speaks protocol 1, the receiver 3");
-  expect_has(greet("boot", "zz"), "another machine (boot zz");
-  expect_has(greet("memory", "tape"), "lie in memory of 'tape'");
-  EXPECT_EQ(greet("memory", "cpu"), "");
+  expect_has(handshake_error("protocol", 1), "the sender speaks protocol 1, the receiver 3");
+  expect_has(handshake_error("boot", "zz"), "another machine (boot zz");
+  expect_has(handshake_error("memory", "tape"), "lie in memory of 'tape'");
+  EXPECT_EQ(handshake_error("memory", "cpu"), "");
 }
 
 TEST_F(Exchange, OnlyOneListensAndOnlyAtASocket) {

@@ -68,7 +68,7 @@ class RoundedExchange : public testing::Test {
       sender.finish();
     });
   }
-  std::string greet(const QuantizeOptions& options) {
+  std::string handshake_error(const QuantizeOptions& options) {
     const auto model = tiny_model({.quantize = options});
     return during_passes([&] {
       Sender(socket(), model->decoder.parameters().table(), {.quantizers = &model->decoder.quantizers()});
@@ -186,29 +186,31 @@ TEST_F(RoundedExchange, EveryErrorLeavesTheOldScales) {
 
 TEST_F(RoundedExchange, BothSidesRoundAlikeOrNothingIsSent) {
   begin();
-  EXPECT_EQ(greet({"FP8_DEFAULT"}), "");
-  EXPECT_EQ(greet({"", {{"layers.*", quantizers::QuantizerKind{"int8"}, quantizers::QuantizerKind{"fp8"}}}}),
+  EXPECT_EQ(handshake_error({"FP8_DEFAULT"}), "");
+  EXPECT_EQ(handshake_error(
+                {"", {{"layers.*", quantizers::QuantizerKind{"int8"}, quantizers::QuantizerKind{"fp8"}}}}),
             "");  // weights come rounded, however that was
-  expect_has(greet({}),
+  expect_has(handshake_error({}),
              "the receiver rounds values that pass (8 quantizers, layers.0.attention.output.input_quantizer: "
              "fp8 by tensor, calibrated), the sender does not; start it without --quantize");
-  expect_has(greet({"INT8_DEFAULT"}),
+  expect_has(handshake_error({"INT8_DEFAULT"}),
              "layers.0.attention.output.input_quantizer rounds otherwise: the sender has int8 by tensor, "
              "calibrated, the receiver fp8 by tensor, calibrated; give --quantize the configuration");
-  expect_has(greet({"FP8_PER_CHANNEL_PER_TOKEN"}), "the sender has fp8 by token, found in each pass");
-  expect_has(greet({"", {{"layers.*.attention.*", {}, quantizers::QuantizerKind{"mxfp8"}}}}),
+  expect_has(handshake_error({"FP8_PER_CHANNEL_PER_TOKEN"}),
+             "the sender has fp8 by token, found in each pass");
+  expect_has(handshake_error({"", {{"layers.*.attention.*", {}, quantizers::QuantizerKind{"mxfp8"}}}}),
              "the sender has mxfp8 by ");
   QuantizeOptions some{"FP8_DEFAULT"};
   some.rules = {{"layers.1.mlp.down", {}, quantizers::QuantizerKind{}}};
-  expect_has(greet(some),
+  expect_has(handshake_error(some),
              "layers.1.mlp.down.input_quantizer rounds otherwise: the sender has none, the "
              "receiver fp8 by tensor, calibrated");
   begin("qwen3", {});
   expect_has(
-      greet({"FP8_DEFAULT"}),
+      handshake_error({"FP8_DEFAULT"}),
       "the sender rounds values that pass (8 quantizers, layers.0.attention.output.input_quantizer: fp8 by "
       "tensor, calibrated), the receiver does not; start it with --quantize RUN.yaml");
-  EXPECT_EQ(greet({"INT8_WEIGHT_ONLY"}), "");
+  EXPECT_EQ(handshake_error({"INT8_WEIGHT_ONLY"}), "");
 }
 
 TEST(Rounding, TheFirstThatDiffersIsNamed) {

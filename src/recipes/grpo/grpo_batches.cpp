@@ -45,7 +45,7 @@ data::Batch GrpoBatches::next() {
 void GrpoBatches::begin_rollout() {
   Json before = prompts_.state();
   try {
-    roll();
+    run_rollout();
   } catch (const Error&) {
     prompts_.restore(before);
     throw;
@@ -59,7 +59,7 @@ void GrpoBatches::open_record(bool takes_over) {
   collectives::at_each(setup_.ranks, "answers of before", [&] { record_.open(next_rollout_, takes_over); });
 }
 
-void GrpoBatches::roll() {
+void GrpoBatches::run_rollout() {
   synchronize(setup_.facts.device);  // the updates before it take no time of the rollout
   const double start = seconds_now();
   // Answers are taken over where they would be the same again.

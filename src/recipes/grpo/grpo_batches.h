@@ -35,7 +35,7 @@ class GrpoBatches : public BatchSource {
 
   void begin_rollout();
   void open_record(bool takes_over);
-  void roll();
+  void run_rollout();
   GroupSelection sample(std::vector<SampledAnswer>& samples);
   void learn_from(const GroupSelection& selection, std::vector<SampledAnswer> samples);
   bool all_are_scored() const;

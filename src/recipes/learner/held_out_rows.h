@@ -11,7 +11,7 @@ namespace temper::recipes {
 // What the held-out rows (data.eval) say of a learner: a loss, or what answers to their questions are worth.
 class HeldOutRows {
  public:
-  // Both must outlive it. `ending`: a token with which answers end besides (taught_ending.h).
+  // Both must outlive it. `ending`: a token with which answers end besides (training_stop_token.h).
   HeldOutRows(const LearnerInputs& inputs, const TrainedModel& trained, std::optional<int32_t> ending)
       : inputs_(inputs), trained_(trained), ending_(ending) {}
 

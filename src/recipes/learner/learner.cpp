@@ -10,7 +10,7 @@
 #include "recipes/parts/loaded_batches.h"
 #include "recipes/parts/rollout_memory.h"
 #include "recipes/setup/quantizer_state.h"
-#include "recipes/setup/taught_ending.h"
+#include "recipes/setup/training_stop_token.h"
 
 namespace temper::recipes {
 
@@ -42,7 +42,7 @@ void Learner::start() {
   metrics_.open(progress_, resumed);
   if (config().eval.exact_match > 0 && progress_.accuracy_before < 0)
     progress_.accuracy_before = answer("before");
-  ending_.was_finished = is_done() && !owes_evaluation();
+  ending_.was_finished = is_done() && !has_pending_evaluation();
   if (ending_.was_finished) ending_.accuracy_after = held_out_->known_accuracy();
   schedule_.warn_of_keys_without_effect();
 }
@@ -52,7 +52,7 @@ void Learner::open_rows() {
   std::optional<RolloutSettings> rollouts;
   if (recipe.rollouts != nullptr) rollouts = recipe.rollouts(config());
   const std::optional<int32_t> ending =
-      taught_ending(data().train, inputs_.setup.text, rollouts ? &*rollouts : nullptr);
+      training_stop_token(data().train, inputs_.setup.text, rollouts ? &*rollouts : nullptr);
   held_out_.emplace(inputs_, *trained_, ending);
   results_.emplace(inputs_, *trained_, ending);
   if (const auto wish = recipe.critic(config())) schedule_.hold(wish->warmup_updates);
@@ -105,7 +105,7 @@ double Learner::answer(const char* when) {
 }
 
 void Learner::evaluate() {
-  progress_.owes_evaluation = false;
+  progress_.pending_evaluation = false;
   if (!data().eval) return;
   const BatchSource::Judged judged = held_out_->evaluate(rows_.source());
   metrics_.note(step(), judged.values, judged.scalars);
@@ -120,7 +120,7 @@ Json Learner::state_to_save() const {
   state.emplace_back("data", rows_.position());
   state.emplace_back("origin", inputs_.setup.origin);
   if (!ending_.reason.empty()) state.emplace_back("stopped", ending_.reason);
-  if (owes_evaluation()) state.emplace_back("owes_evaluation", true);
+  if (has_pending_evaluation()) state.emplace_back("owes_evaluation", true);
   if (is_adapter()) state.emplace_back("base", inputs_.setup.base);
   return state;
 }

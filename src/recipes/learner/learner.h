@@ -53,8 +53,8 @@ class Learner {
   // Waits for the update that was begun and writes its metrics; nothing when there is none.
   std::optional<UpdateReport> report(double peak_flops);
 
-  void owe_evaluation() { progress_.owes_evaluation = true; }
-  bool owes_evaluation() const { return progress_.owes_evaluation; }
+  void set_pending_evaluation() { progress_.pending_evaluation = true; }
+  bool has_pending_evaluation() const { return progress_.pending_evaluation; }
   void evaluate();
   void check_replicas() const { trained_->check_replicas(critic(), step()); }
 

@@ -107,7 +107,8 @@ Numbers speeds_of(const UpdateReport& report, double peak_flops) {
 
 void LearnerMetrics::open(const LearnerProgress& progress, bool resumed) {
   collectives::at_root(inputs_.ranks(), "opening metrics", [&](const collectives::Root& root) {
-    metrics_.emplace(root, inputs_.files.metrics(), resumed ? progress.step : -1, progress.owes_evaluation);
+    metrics_.emplace(root, inputs_.files.metrics(), resumed ? progress.step : -1,
+                     progress.pending_evaluation);
     events_.emplace(root, inputs_.files.events(), progress.step + 1);
   });
 }

@@ -80,7 +80,7 @@ TEST(LearnerProgress, IsReadAsItWasWritten) {
   EXPECT_EQ(progress.best_step, 3);
   const LearnerProgress read = LearnerProgress::of(progress.to_json());
   EXPECT_EQ(Json(read.to_json()), Json(progress.to_json()));
-  EXPECT_FALSE(read.owes_evaluation);
+  EXPECT_FALSE(read.pending_evaluation);
   EXPECT_EQ(read.tokens, 40);
 }
 

@@ -39,7 +39,7 @@ LearnerProgress LearnerProgress::of(const Json& state) {
           .best_loss = state.at("best_loss").as_double(),
           .best_step = state.at("best_step").as_int(),
           .last_loss = state.at("last_loss").as_double(),
-          .owes_evaluation = state.find("owes_evaluation") != nullptr};
+          .pending_evaluation = state.find("owes_evaluation") != nullptr};
 }
 
 }  // namespace temper::recipes

@@ -13,11 +13,11 @@ struct LearnerProgress {
   int64_t best_step = -1;
   double last_loss = 0;
   // An evaluation that is not done by the time of the next checkpoint is done when the run resumes.
-  bool owes_evaluation = false;
+  bool pending_evaluation = false;
 
   void add(UpdateReport& report);  // which gets the sums of all updates
   bool keep_if_best(double loss);  // of the evaluation after the last update; whether it is the least so far
-  Json::Object to_json() const;    // without what is owed, with the program that writes it
+  Json::Object to_json() const;    // without a pending evaluation, with the program that writes it
   static LearnerProgress of(const Json& state);
 };
 

@@ -9,7 +9,7 @@ namespace temper::recipes {
 // The folders of weights that a learner leaves: the result, the best of its evaluations, and its critic.
 class ResultFolders {
  public:
-  // Both must outlive it. `ending`: a token at which generation stops, too (taught_ending.h).
+  // Both must outlive it. `ending`: a token at which generation stops, too (training_stop_token.h).
   ResultFolders(const LearnerInputs& inputs, const TrainedModel& trained, std::optional<int32_t> ending)
       : inputs_(inputs), trained_(trained), ending_(ending) {}
 

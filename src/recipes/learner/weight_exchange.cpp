@@ -24,7 +24,7 @@ exchange::SendOptions WeightExchange::options() const {
   return options;
 }
 
-void WeightExchange::greet() const {
+void WeightExchange::check_receivers() const {
   if (!is_on()) return;
   // Each rank may be on a device of its own.
   collectives::at_each(setup_.ranks, "memory for weights that are sent",
@@ -48,28 +48,28 @@ bool WeightExchange::is_due(const Learner& learner) const {
   return learner.is_done() || (config_.every_steps > 0 && learner.step() % config_.every_steps == 0);
 }
 
-exchange::SendResult WeightExchange::send_own(const Parcel& parcel) const {
+exchange::SendResult WeightExchange::send_own(const WeightUpdate& update) const {
   exchange::Sender sender(config_.to, setup_.model->decoder.parameters().table(), options());
   std::optional<exchange::AdapterNote> note;
-  if (parcel.adapter != nullptr) note = exchange::note_of(*parcel.adapter, parcel.name);
-  sender.begin(parcel.version, note);
-  exchange::send_owned(sender, parcel.parameters, setup_.ranks.rank());
+  if (update.adapter != nullptr) note = exchange::note_of(*update.adapter, update.name);
+  sender.begin(update.version, note);
+  exchange::send_owned(sender, update.parameters, setup_.ranks.rank());
   return sender.finish();
 }
 
-void WeightExchange::send(const Parcel& parcel, bool log) const {
+void WeightExchange::send(const WeightUpdate& update, bool log) const {
   exchange::SendResult own;
   for (int rank = 0; rank < setup_.ranks.size(); ++rank)
     collectives::at_each(setup_.ranks, "weights that are sent", [&] {
-      if (setup_.ranks.rank() == rank) own = send_own(parcel);
+      if (setup_.ranks.rank() == rank) own = send_own(update);
     });
   const auto bytes = setup_.ranks.sum("bytes of weights that were sent", own.bytes);
   const double seconds = setup_.ranks.sum("seconds of sending weights", own.seconds);
-  if (config_.check_sync) check(parcel);
+  if (config_.check_sync) check(update);
   const std::string line = fmt::format(
-      "exchange: sent {} of update {}, {} in {:.0f} ms{}", parcel.called, parcel.version, format_bytes(bytes),
+      "exchange: sent {} of update {}, {} in {:.0f} ms{}", update.called, update.version, format_bytes(bytes),
       seconds * 1e3,
-      config_.check_sync ? fmt::format("; all {} parameters and buffers are alike", parcel.parameters.size())
+      config_.check_sync ? fmt::format("; all {} parameters and buffers are alike", update.parameters.size())
                          : "");
   log ? log_info(line) : log_quietly(line);
 }
@@ -107,12 +107,12 @@ void WeightExchange::send(const Learner& learner) {
 }
 
 // Rank 0 puts every parameter together, in the dtype in which the other process has it.
-void WeightExchange::check(const Parcel& parcel) const {
-  const std::vector<PlacedTensor>& placed = parcel.parameters;
+void WeightExchange::check(const WeightUpdate& update) const {
+  const std::vector<PlacedTensor>& placed = update.parameters;
   checkpoints::with_whole(setup_.ranks, placed, [&](const collectives::Root&, const auto& whole) {
     exchange::Sender sender(config_.to, setup_.model->decoder.parameters().table(), options());
     const auto received =
-        sender.hashes(parcel.adapter != nullptr ? std::optional(parcel.name) : std::optional<std::string>());
+        sender.hashes(update.adapter != nullptr ? std::optional(update.name) : std::optional<std::string>());
     std::map<std::string, exchange::ParameterHash> sent;
     for (size_t i = 0; i < placed.size(); ++i) {
       const auto found = received.find(placed[i].name);
@@ -126,7 +126,7 @@ void WeightExchange::check(const Parcel& parcel) const {
       throw Error(
           fmt::format("[exchange.check_sync] after update {} the other process has other values of {} of {} "
                       "parameters and buffers:\n  {}",
-                      parcel.version, lines.size(), sent.size(), join(lines, "\n  ")),
+                      update.version, lines.size(), sent.size(), join(lines, "\n  ")),
           ErrorKind::kDefect);
   });
 }

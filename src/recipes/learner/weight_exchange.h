@@ -21,7 +21,7 @@ class WeightExchange {
   bool is_on() const { return !config_.to.empty(); }
   // Before anything is trained: an Error where no process receives them, or one with another model, and where
   // memory cannot be shared.
-  void greet() const;
+  void check_receivers() const;
   // Whether this update's weights are to be sent, and were not.
   bool is_due(const Learner& learner) const;
   // An Error leaves the update unsent.
@@ -30,7 +30,7 @@ class WeightExchange {
  private:
   exchange::SendOptions options() const;
   // What is sent of a run in one go.
-  struct Parcel {
+  struct WeightUpdate {
     std::string called;              // in lines of the log
     const layers::Adapter* adapter;  // null: the model
     std::string name;                // the adapter's
@@ -38,10 +38,10 @@ class WeightExchange {
     int64_t version;
   };
   std::vector<PlacedTensor> model_as_it_computes();
-  void send(const Parcel& parcel, bool log) const;
+  void send(const WeightUpdate& update, bool log) const;
   void send_base(int64_t version);
-  exchange::SendResult send_own(const Parcel& parcel) const;
-  void check(const Parcel& parcel) const;
+  exchange::SendResult send_own(const WeightUpdate& update) const;
+  void check(const WeightUpdate& update) const;
 
   const RunSetup& setup_;
   const ExchangeConfig& config_;

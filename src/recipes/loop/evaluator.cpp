@@ -21,7 +21,7 @@ void Evaluator::evaluate(const std::vector<Learner*>& learners) {
     const bool interrupted = error.kind() == ErrorKind::kInterrupted;
     if (error.kind() != ErrorKind::kInput && !interrupted) throw;
     // A reward that fails on all ranks, for example.
-    for (; evaluated < learners.size(); ++evaluated) learners[evaluated]->owe_evaluation();
+    for (; evaluated < learners.size(); ++evaluated) learners[evaluated]->set_pending_evaluation();
     if (interrupted) ending_.stop_by_signal("in the evaluation after");
     ending_.stop_in_evaluation(error);
   }
@@ -30,7 +30,7 @@ void Evaluator::evaluate(const std::vector<Learner*>& learners) {
 void Evaluator::evaluate_pending() {
   std::vector<Learner*> pending;
   for (const auto& learner : learners_)
-    if (learner->owes_evaluation()) pending.push_back(learner.get());
+    if (learner->has_pending_evaluation()) pending.push_back(learner.get());
   evaluate(pending);
   checkpoints_.save_again(pending);
 }

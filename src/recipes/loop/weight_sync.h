@@ -14,7 +14,9 @@ class WeightSync {
   WeightSync(const RunSetup& setup, const Learners& learners, RunEnding& ending)
       : setup_(setup), learners_(learners), ending_(ending), exchange_(setup) {}
 
-  void connect() const { exchange_.greet(); }  // before training; an Error where no process takes weights
+  void connect() const {
+    exchange_.check_receivers();
+  }  // before training; an Error where no process takes weights
   // The learners whose weights are sent after this update, or, where a run resumes, with what it continues:
   // all that have been updated. Never one that was stopped.
   std::vector<Learner*> due(bool resumed) const;

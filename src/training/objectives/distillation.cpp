@@ -41,13 +41,13 @@ class Distill::Step : public StepLoss {
   // Of the pass over the next rows, whose documents these are: their part of the loss.
   double compare(const Var& hidden, const Tensor& targets, std::span<const DocumentSpan> documents,
                  const layers::AdapterRows& rows, bool learns, DistillationResult& result) {
-    const Taught taught = teach(std::ssize(documents), hidden.shape()[0]);
+    const TeacherOutputs teacher = read_teacher(std::ssize(documents), hidden.shape()[0]);
     double loss = 0;
     int64_t done = 0;
     for (const Targets& part : cut_targets(targets, objective_.model_.config().vocab_size)) {
       Tape tape(learns);
       const Var own = logits_of(tape, objective_.model_, hidden, part.positions, rows);
-      const losses::DistilledTokens found = compare(tape, own, taught, part, done, result);
+      const losses::DistilledTokens found = compare(tape, own, teacher, part, done, result);
       done += part.ids.numel();
       loss += sum_of(found.loss.value);
       result.add({sum_of(found.divergence), sum_of(found.cross_entropy), sum_of(found.teacher_entropy),
@@ -60,13 +60,13 @@ class Distill::Step : public StepLoss {
 
  private:
   // What the teacher has for a pass: hidden states, or what is known of it at all targets.
-  struct Taught {
+  struct TeacherOutputs {
     Tensor hidden;
     losses::TopTokens tokens;
   };
 
   // For the next rows, which have `documents` documents and `tokens` tokens.
-  Taught teach(int64_t documents, int64_t tokens) {
+  TeacherOutputs read_teacher(int64_t documents, int64_t tokens) {
     const size_t begin = next_;
     while (documents > 0) documents -= std::ssize(rows_[next_++].document_lengths);
     invariant(documents == 0, "passes are of whole rows");
@@ -82,16 +82,16 @@ class Distill::Step : public StepLoss {
   }
 
   // `done`: targets of the pass before this part.
-  losses::DistilledTokens compare(Tape& tape, const Var& own, const Taught& taught, const Targets& part,
-                                  int64_t done, DistillationResult& result) const {
+  losses::DistilledTokens compare(Tape& tape, const Var& own, const TeacherOutputs& teacher,
+                                  const Targets& part, int64_t done, DistillationResult& result) const {
     const ops::VocabularyRanks ranks = objective_.model_.vocabulary_ranks();
     const losses::Distillation& loss = objective_.options_;
-    if (taught.tokens.ids.defined())
-      return losses::distill(tape, loss, own, taught.tokens.narrow(done, part.ids.numel()), part.ids, scale_,
+    if (teacher.tokens.ids.defined())
+      return losses::distill(tape, loss, own, teacher.tokens.narrow(done, part.ids.numel()), part.ids, scale_,
                              ranks);
     Tape quiet(false);
     const Tensor given =
-        logits_of(quiet, *objective_.teacher_, quiet.constant(taught.hidden), part.positions, {}).value;
+        logits_of(quiet, *objective_.teacher_, quiet.constant(teacher.hidden), part.positions, {}).value;
     watch(given, result.teacher_logits);
     if (objective_.top_k_ == 0) return losses::distill(tape, loss, own, given, part.ids, scale_, ranks);
     return losses::distill(tape, loss, own,

@@ -13,7 +13,7 @@ namespace temper::recipes {
 // they do not, a warning names both. The result is the special token with which these answers end instead:
 // the run's own questions and what it saves stop at it, too. None where all is well, and where no special
 // token ends them.
-std::optional<int32_t> taught_ending(const data::Mixture& rows, const rollout::TextFiles& text,
-                                     const RolloutSettings* rollouts);
+std::optional<int32_t> training_stop_token(const data::Mixture& rows, const rollout::TextFiles& text,
+                                           const RolloutSettings* rollouts);
 
 }  // namespace temper::recipes

@@ -1,4 +1,4 @@
-#include "recipes/setup/taught_ending.h"
+#include "recipes/setup/training_stop_token.h"
 
 #include <algorithm>
 #include <map>
@@ -120,8 +120,8 @@ class Endings {
 
 }  // namespace
 
-std::optional<int32_t> taught_ending(const data::Mixture& rows, const rollout::TextFiles& text,
-                                     const RolloutSettings* rollouts) {
+std::optional<int32_t> training_stop_token(const data::Mixture& rows, const rollout::TextFiles& text,
+                                           const RolloutSettings* rollouts) {
   Endings endings(text, rollouts);
   for (const data::Member& member : rows.members()) endings.add(member);
   if (!endings.any()) return std::nullopt;

@@ -64,7 +64,7 @@ TEST_F(TimedChoicesTest, ANewRunForgetsThatOfTheFolder) {
   EXPECT_FALSE(other.recall(kHere, "4x4"));
 }
 
-TEST_F(TimedChoicesTest, ARunThatGoesOnElsewhereIsToldOnce) {
+TEST_F(TimedChoicesTest, ARunThatGoesOnElsewhereIsReportedOnce) {
   TimedChoices first(cache_);
   first.set_run(run_, false);
   first.remember(kHere, "4x4", "one");
@@ -88,7 +88,7 @@ TEST_F(TimedChoicesTest, ARunThatGoesOnElsewhereIsToldOnce) {
   EXPECT_EQ(back.recall("GPU B, library 1", "4x4"), "two");
 }
 
-TEST_F(TimedChoicesTest, AnAlgorithmThatDoesNotRunIsTold) {
+TEST_F(TimedChoicesTest, AnAlgorithmThatDoesNotRunIsReported) {
   TimedChoices first(cache_);
   first.set_run(run_, false);
   first.remember(kHere, "4x4", "one");

@@ -140,7 +140,7 @@ TEST_P(HfSave, ReferencesResolveInsideTheFolder) {
 }
 
 // Terms of use hold for a model that was made of another one; what describes other weights does not.
-TEST_P(HfSave, FilesThatAreLeftOutAreToldOnce) {
+TEST_P(HfSave, FilesThatAreLeftOutAreReportedOnce) {
   const TemporaryDirectory original;
   for (const char* name : {"LICENSE", "Notice.txt", "USE_POLICY.md", "tokenizer.json", "tekken.json"})
     write_file(original / name, std::string("of ") + name);

@@ -121,7 +121,7 @@ TEST_F(ReferencesTest, OfFilesAndProcessors) {
   }
 }
 
-TEST_F(ReferencesTest, AreToldOnceForEachFile) {
+TEST_F(ReferencesTest, AreReportedOnceForEachFile) {
   const std::string json = R"({"a_file":"gone"})";
   EXPECT_EQ(resolved("config.json", json), Json(Json::Object{}));
   expect_has(printed_, fmt::format("[{}] what is saved leaves out of config.json", folder_.path()));

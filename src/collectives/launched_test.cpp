@@ -61,7 +61,7 @@ TEST_F(Launchers, OneRankIsNoLaunch) {
   EXPECT_EQ(launched()->launcher, "Open MPI");
 }
 
-TEST_F(Launchers, ProcessesThatWouldBeAloneAreTold) {
+TEST_F(Launchers, ProcessesThatWouldBeAloneAreReported) {
   check_all_are_seen({1, 4, "MPICH"}, 1, 4);
   check_all_are_seen({1, {}, "PMIx"}, 1, 4);
   check_all_are_seen({0, {}, "PMIx"}, 0, 1);

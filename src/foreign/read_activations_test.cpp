@@ -209,7 +209,7 @@ TEST_F(Activations, NamesDecideOverKinds) {
   EXPECT_EQ(input(), "fp8 by token dynamic");
 }
 
-TEST_F(Activations, AMatrixOfNoGroupIsToldOnce) {
+TEST_F(Activations, AMatrixOfNoGroupIsReportedOnce) {
   group(R"({"num_bits": 8, "type": "float", "strategy": "token"})", R"(["m.y"])");
   write();
   const ModelFolder folder = ModelFolder::open(folder_.path());

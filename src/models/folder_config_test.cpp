@@ -66,7 +66,7 @@ TEST(FolderConfig, AHeadOfEqualNumbersIsTied) {
   EXPECT_EQ(load_model(same, in_float32())->decoder.parameters().table().find("head.weight"), nullptr);
 }
 
-TEST(FolderConfig, AnotherHeadIsUsedSavedAndToldOnce) {
+TEST(FolderConfig, AnotherHeadIsUsedSavedAndReportedOnce) {
   const TemporaryDirectory out;
   // The last row alone, and another dtype with other numbers.
   for (const char* name : {"last", "dtype"}) {

@@ -165,7 +165,7 @@ TEST(ReadQuantizers, TargetsThatAreNoExpressionsAreRefused) {
       << message;
 }
 
-TEST(ReadQuantizers, MatricesThatNoGroupNamesAreTold) {
+TEST(ReadQuantizers, MatricesThatNoGroupNamesAreReported) {
   const TemporaryDirectory out;
   const auto warning = [&](const Json::Array& targets) {
     testing::internal::CaptureStderr();

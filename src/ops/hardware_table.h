@@ -10,10 +10,10 @@
 // mean different hardware in different fields ("triton"), and nothing is inferred from what a name needs.
 namespace temper::ops {
 
-// A name that a field knows, beside `eager`, which every field knows everywhere.
+// A name that a field knows, in addition to `eager`, which every field knows everywhere.
 struct KernelName {
   std::string name;             // as users write it: "flash_attention_2", "fused_npu"
-  std::string provider;         // the kernel that it stands for
+  std::string provider;         // the kernel that it means
   std::string package = {};     // that must be installed
   int min_capability = 0;       // of a GPU: 90 for 9.0
   std::string deprecated = {};  // what to write instead, for names on their way out

@@ -23,7 +23,7 @@ Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& f
 // What a kernel runs on a device that only counts (DeviceType::kCounted): functions that take the memory that
 // its own take, results and workspace, with the same life, and compute nothing. So plans of memory ask the
 // kernels. What is null is the op's own outline (register_op): results alone; a kernel that takes more has
-// one of its own beside it, made of what it is itself cut by.
+// one of its own next to it, made of what it is itself cut by.
 template <class Op>
 struct Outline {
   typename Op::Forward* forward = nullptr;
@@ -92,7 +92,7 @@ struct Kernel {
   // False: the last bits of results differ from run to run. Such a kernel is never chosen unless it is
   // written.
   bool deterministic = true;
-  // Whether a row's results have the same bits whatever rows are beside it, and however many.
+  // Whether a row's results have the same bits whatever rows are next to it, and however many.
   bool batch_invariant = false;
   // Whether work with this kernel may be captured and run again with other contents of the CPU's tensors: it
   // takes those as tensor/host_inputs.h says. Asked of ops that have such tensors or values.
@@ -111,7 +111,7 @@ struct Kernel {
 
 inline constexpr std::string_view kEager = "eager";
 
-// For outlines: a compact result beside `like`, of its dtype unless told otherwise.
+// For outlines: a compact result on the device of `like`, by default of its dtype.
 inline Tensor empty_like(const Tensor& like, const Shape& shape, DType dtype) {
   return Tensor::empty(shape, dtype, MemoryTag::kActivations, like.device());
 }

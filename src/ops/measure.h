@@ -14,8 +14,8 @@ struct Measurement {
   std::string op, field, provider;
   Refusal refusal = {};  // it cannot run; nothing else is known
   Refusal failure = {};  // it was chosen, and failed while running
-  double error = 0;      // the worst of outputs and gradients, relative to the tensor's largest value, beside
-                         // the composition in float32, on inputs before rounding
+  double error = 0;  // the worst of outputs and gradients, relative to the tensor's largest value, compared
+                     // with the composition in float32, on inputs before rounding
   double tolerance = 0;
   double milliseconds = 0;  // forward and backward, median; 0 when not timed
   bool correct() const { return !refusal && !failure && error <= tolerance; }

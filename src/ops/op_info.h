@@ -47,7 +47,8 @@ std::shared_ptr<const void> outlined_kernel(const void* kernel) {
   return std::make_shared<const Kernel<Op>>(outlined(*static_cast<const Kernel<Op>*>(kernel)));
 }
 
-// What an op's field may say beside `eager` on the hardware that Temper knows itself (ops/hardware_table.h).
+// What an op's field may say in addition to `eager` on the hardware that Temper knows itself
+// (ops/hardware_table.h).
 struct OpNames {
   FieldNames cpu = {}, gpu = {}, npu = {};
 };

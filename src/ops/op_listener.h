@@ -28,7 +28,8 @@ class OpListener {
     OpListener* before_;
   };
 
-  // Ops of this thread have so many rows for each token until it ends: one for each expert that is chosen.
+  // Ops of this thread have this number of rows for each token until it ends: one for each expert that is
+  // chosen.
   class RowsOfTokens {
    public:
     explicit RowsOfTokens(int64_t rows) : before_(std::exchange(rows_of_a_token_, rows)) {}

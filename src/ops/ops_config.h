@@ -30,7 +30,7 @@ struct OpsConfig {
 OpsConfig all_eager(FieldValues written = {});
 
 // Whether a pattern names a module: segments between dots are equal, `*`, or a range of numbers (0-3); a last
-// segment `*` also stands for everything below.
+// segment `*` also matches everything below.
 bool module_matches(std::string_view pattern, std::string_view module);
 
 }  // namespace temper::ops

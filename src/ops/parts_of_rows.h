@@ -3,7 +3,7 @@
 
 namespace temper::ops {
 
-// Columns of rows beside each other, zero between them.
+// Columns of rows next to each other, zero between them.
 class PartsOfRows {
  public:
   // As many rows as `like` has, on its device in its dtype.

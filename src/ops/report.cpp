@@ -41,7 +41,7 @@ std::vector<KernelName> usable_names(const Choice& choice, const HardwareFacts& 
 }
 
 // Kernels that were not chosen, then those that this hardware knows and this build does not have; none where
-// nothing reads the field.
+// the field is unused.
 std::vector<PassedOver> not_chosen(const Choice& choice, const HardwareFacts& facts) {
   if (choice.op.empty()) return {};
   std::vector<PassedOver> all = choice.passed_over;

@@ -10,7 +10,7 @@ std::string explain(const std::vector<Choice>& choices, const HardwareFacts& fac
 Json explain_json(const BoundOps& ops, const HardwareFacts& facts);
 
 // The kernels by provider, on one line: "onednn (attn, linear), simd (adamw)". Fields that were written and
-// that nothing reads are left out.
+// that are unused are left out.
 std::string summarize(const std::vector<Choice>& choices);
 
 // A warning for each default that is not the best there is for the hardware, once in a process.

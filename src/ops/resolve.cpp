@@ -22,7 +22,7 @@ std::vector<KernelInfo> kernels_of(const std::string& field) {
   return {};
 }
 
-// Whether a kernel is registered that this name of the hardware's table stands for.
+// Whether a kernel is registered that this name of the hardware's table means.
 bool is_backed(const NameQuery& query, const KernelName& name) {
   const std::vector<KernelInfo> kernels = kernels_of(query.field);
   return std::any_of(kernels.begin(), kernels.end(), [&](const KernelInfo& kernel) {

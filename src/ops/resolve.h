@@ -31,7 +31,7 @@ struct ResolvedName {
   const FamilyTable::Added* added = nullptr;  // the family's own kernel
 };
 
-// What `name` stands for. Throws when the name is disabled for the family, means other hardware, needs what
+// What `name` means. Throws when the name is disabled for the family, means other hardware, needs what
 // is missing, or is not known; every message lists what could be written instead.
 ResolvedName resolve_name(const NameQuery& query, const std::string& name);
 

@@ -31,8 +31,8 @@ std::optional<Better> absent_is_better(const Blend::Signature& s, const Hardware
   return Better{"absent", "a step takes 3 times as long (measured)"};
 }
 
-// In order of preference: best (forward of library), library, orphan (forward of a kernel that nobody
-// brought), own, eager.
+// In order of preference: best (forward of library), library, orphan (forward of a kernel that is
+// not there), own, eager.
 void register_blend() {
   auto& all = kernels<Blend>();
   if (all.find("best") != nullptr) return;
@@ -125,7 +125,7 @@ TEST_F(Shortfalls, AKernelWhosePassIsInNoRoomOfTheBuildIsRefusedWithThat) {
       "absent, which is not in this build. Set it to one of [best, eager, library, own]");
 }
 
-TEST_F(Shortfalls, WhatALibraryIsMissingForIsTold) {
+TEST_F(Shortfalls, TheLibraryThatIsMissingIsReported) {
   lacking = "libblend was not found; install blend";
   const BoundOps ops = bind(128);
   EXPECT_EQ(choice_of(ops).provider, "own");

@@ -20,7 +20,8 @@ class SlotRows {
   std::vector<int32_t> copied_;  // slots; empty where rows() is a view
 };
 
-// An Error "[op] …" where slots are defined and are not [sequences] int32 beside `all`, each a row of it.
+// An Error "[op] …" where slots are defined and are not [sequences] int32 on the device of `all`, each a row
+// of it.
 void check_slots(std::string_view op, const Tensor& slots, int64_t sequences, const Tensor& all);
 
 }  // namespace temper::ops

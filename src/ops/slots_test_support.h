@@ -8,7 +8,7 @@
 
 namespace temper::op_testing {
 
-// Rows that lie scattered among others, which nobody may read or write.
+// Rows that lie scattered among others, which no kernel may read or write.
 class InSlots {
  public:
   explicit InSlots(const Tensor& rows) {

@@ -10,7 +10,7 @@ namespace temper::rollout {
 // An engine of a model that ranks compute together. Ranks that divide every layer (tensor) answer the same
 // requests: the first of them is asked, and the others follow it. Ranks that have experts or matrices for one
 // another (ModelRanks::forward_lockstep_group) answer requests of their own in passes that they make
-// together; one that has nothing to compute passes a token that nobody learns of.
+// together; one that has nothing to compute passes a token that is not reported.
 //
 // All ranks make one and call round() as often as one another. Errors and deadlines are those of the groups.
 class EngineOfRanks {

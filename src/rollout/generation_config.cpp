@@ -13,7 +13,7 @@
 namespace temper::rollout {
 namespace {
 
-constexpr size_t kTold = 10;  // of a kind, one by one
+constexpr size_t kListed = 10;  // of a kind, one by one
 
 // Keys without effect on the result here: bookkeeping, other engines' caches, training-time outputs.
 const std::set<std::string, std::less<>> kNoEffect = {"_from_model_config",
@@ -94,8 +94,9 @@ Request read_generation_config(const std::string& model_folder, int64_t vocab_si
         fmt::format("[{}] eos_token_id has {}, but the tokens are 0 to vocab_size - 1 = {}; {} no effect",
                     where, id, vocab_size - 1, pronoun));
   };
-  for (size_t i = 0; i < std::min(beyond.size(), kTold); ++i) effect(fmt::format("{}", beyond[i]), "it has");
-  if (beyond.size() > kTold) effect(fmt::format("{} more such ids", beyond.size() - kTold), "they have");
+  for (size_t i = 0; i < std::min(beyond.size(), kListed); ++i)
+    effect(fmt::format("{}", beyond[i]), "it has");
+  if (beyond.size() > kListed) effect(fmt::format("{} more such ids", beyond.size() - kListed), "they have");
   bool do_sample = false;
   size_t unsupported = 0;
   options.sampling.temperature = 1;
@@ -116,13 +117,13 @@ Request read_generation_config(const std::string& model_folder, int64_t vocab_si
       options.sampling.repetition_penalty = read_number(value, where, key, 1e-6);
     else if (key == "max_new_tokens")
       options.max_new_tokens = static_cast<int64_t>(read_number(value, where, key, 1));
-    else if (!is_neutral(key, value) && ++unsupported <= kTold)
+    else if (!is_neutral(key, value) && ++unsupported <= kListed)
       log_warning(fmt::format("[{}] {} = {} is not supported and has no effect", where, shortened(key),
                               shortened(value.dump())));
   }
-  if (unsupported > kTold)
+  if (unsupported > kListed)
     log_warning(
-        fmt::format("[{}] {} more keys are not supported and have no effect", where, unsupported - kTold));
+        fmt::format("[{}] {} more keys are not supported and have no effect", where, unsupported - kListed));
   if (!do_sample) options.sampling.temperature = 0;
   return options;
 }

@@ -35,7 +35,7 @@ TEST_F(GenerationConfig, StopTokensThatCannotOccurAreLeftOut) {
                 "] eos_token_id has 60, but the tokens are 0 to vocab_size - 1 = 47; it has no effect\n");
 }
 
-TEST_F(GenerationConfig, SamplesOnlyWhenToldTo) {
+TEST_F(GenerationConfig, SamplesOnlyWhenConfigured) {
   EXPECT_EQ(read(R"({"temperature": 0.7, "top_p": 0.8})").sampling.temperature, 0);
   const Request options = read(
       R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05,

@@ -135,7 +135,7 @@ TEST(PassComparison, NamesTheOpThatReadsAnotherAdapter) {
   }
 }
 
-// A result that nothing reads on is a difference, too.
+// An unused result is a difference, too.
 TEST(PassComparison, ExactlyZeroIsSaidWhereNoOpDiffers) {
   const auto model = model_with("qwen3", {.written = kInvariantKernels});
   if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";

@@ -253,7 +253,7 @@ TEST(Routers, WhatIsNoNumberStopsTheStepAndNamesTheLayer) {
 }
 
 // What each of two adapters tells of its tokens, and learns, is what it would alone.
-TEST(Routers, AdaptersInOnePassAreToldApart) {
+TEST(Routers, AdaptersInOnePassAreDistinguished) {
   const auto model = tiny_model(fast("qwen3_moe"));
   const LoraConfig linears{.rank = 2, .alpha = 2};
   LoraConfig all = linears;

@@ -80,7 +80,7 @@ TEST(Trainer, PackedDocumentsTrainAsSeparateRows) {
   EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * b.grad_norm);
 }
 
-TEST(Trainer, TheNormalizersLossIsToldApart) {
+TEST(Trainer, TheNormalizersLossIsReportedSeparately) {
   Bench plain, with({.z_loss = 1e-2}), cut({.micro_batch_tokens = 16, .z_loss = 1e-2});
   const StepResult without = plain.trainer.step(kRows, 1e-3), found = with.trainer.step(kRows, 1e-3),
                    pieces = cut.trainer.step(kRows, 1e-3);

@@ -23,7 +23,7 @@ std::string_view name_of(const WeightSpec& spec, int dim, size_t segment) {
   return dim == 0 && spec.segments.empty() ? spec.sources[segment].name : spec.name;
 }
 
-// Numbers of ranks that divide so many: "1, 2 or 4".
+// Numbers of ranks that divide this number: "1, 2 or 4".
 std::string divisors(int64_t units) {
   constexpr int64_t kMost = 64;
   std::vector<std::string> all;

@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight", kBias = ".bias";
 
-// Of what is no target: "all-linear" is nobody's name.
+// Of what is no target: "all-linear" is not a module's name.
 void check_plain_names(const std::vector<std::string>& names, const std::vector<std::string>& modules,
                        const std::string& where) {
   if (stands_for_linears(names))
     fail(
-        "[{}] '{}' is not a module's name: it stands for every linear in target_modules only; name the "
+        "[{}] '{}' is not a module's name: it means every linear in target_modules only; name the "
         "modules",
         where, kAllLinear);
   check_names(names, modules, modules, where);

@@ -175,7 +175,7 @@ TEST(Lora, FilesSayWhatIsAdapted) {
              "holds no tensor of a LoRA adapter");
 }
 
-// The head that is the embedding: a target by itself, and a parameter to nobody.
+// The head that is the embedding: a target by itself, and a parameter of no module.
 WeightTable tied_table() {
   WeightTable table;
   const auto spec = [](const char* name, const char* source, LoraRole lora) {
@@ -308,7 +308,7 @@ TEST(Lora, BadConfigurations) {
   expect_has(plan_error({.targets = {.names = {"q_proj"}}, .excluded = {.names = {"q_proj"}}}),
              "leave no module to adapt");
   expect_has(plan_error({.excluded = {.names = {kAllLinear}}}),
-             "[lora.exclude_modules] 'all-linear' is not a module's name: it stands for every linear in "
+             "[lora.exclude_modules] 'all-linear' is not a module's name: it means every linear in "
              "target_modules only; name the modules");
   expect_has(plan_error({.modules_to_save = {kAllLinear}}), "[lora.modules_to_save] 'all-linear' is not");
   expect_has(plan_error({.modules_to_save = {"head"}}), "[lora.modules_to_save] no module is called 'head'");

@@ -12,7 +12,7 @@ namespace temper {
 // find the same.
 class Resharding {
  public:
-  // Runs of `count` elements, `repeats` times, each so many elements behind the one before.
+  // Runs of `count` elements, `repeats` times, each this number of elements behind the one before.
   struct Move {
     int64_t from = 0, to = 0;  // the first, in what the sender and the receiver hold
     int64_t count = 0;

@@ -46,9 +46,9 @@ struct WeightSpec {
   // 0: that of the matrix. Otherwise of as many rows as there are experts, with all elements of an expert in
   // one; files see that transpose as [rows of one expert, columns · experts].
   int64_t transposed_rows = 0;
-  // Of matrices or biases of so many experts with one source, in files one tensor [experts, columns, rows of
-  // one] or [experts, rows of one]; 0: as memory has them. `alternating`: there the rows of an expert's two
-  // halves take turns (gate, up, gate, up, …).
+  // Of matrices or biases of this number of experts with one source, in files one tensor [experts, columns,
+  // rows of one] or [experts, rows of one]; 0: as memory has them. `alternating`: there the rows of an
+  // expert's two halves take turns (gate, up, gate, up, …).
   int64_t experts_in_files = 0;
   int64_t experts = 0;  // that stand above one another; 0: none
   bool alternating = false;
@@ -79,7 +79,7 @@ class WeightTable {
   const std::vector<WeightSpec>& specs() const { return specs_; }
   const WeightSpec* find(std::string_view name) const;
   // The parameter and the first row that a Hugging Face tensor fills, which may be a stacked one; null spec
-  // when it is nobody's. The name is the table's own (own_name).
+  // when no module has it. The name is the table's own (own_name).
   struct Place {
     const WeightSpec* spec = nullptr;
     int64_t row = 0, rows = 0;

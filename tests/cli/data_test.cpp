@@ -18,7 +18,7 @@ class DataCli : public Cli {
   }
 };
 
-TEST_F(DataCli, SourcesAreMixedAndTheirLossesTold) {
+TEST_F(DataCli, SourcesAreMixedAndTheirLossesReported) {
   const std::string one = instructions("one.jsonl");
   write_file(folder() + "/mix.yaml",
              "output: " + folder() + "/mix\nmodel: {path: " + folder() + "/model}\ndata:\n  train:\n    - " +
@@ -165,7 +165,7 @@ TEST_F(DataCli, NamedTemplatesAreUsedAndSaved) {
 }
 
 // Each with the first row that has it, in every command.
-TEST_F(DataCli, WhatATemplateLeavesOutIsTold) {
+TEST_F(DataCli, WhatATemplateLeavesOutIsReported) {
   const std::string sparing = folder() + "/sparing.jinja";
   write_file(
       sparing,

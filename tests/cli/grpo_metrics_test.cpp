@@ -6,7 +6,7 @@ namespace temper {
 namespace {
 
 // Rollouts and updates tell their seconds, speed and memory apart.
-TEST_F(GrpoCli, PhasesAreToldApart) {
+TEST_F(GrpoCli, PhasesAreDistinguished) {
   const std::string keys = "  updates_per_rollout: 2\n  loss: dapo\n";
   // Of several threads the peak depends on which of them work at the same moment.
   const std::string flags = " --train.threads 1";
@@ -46,7 +46,7 @@ TEST_F(GrpoCli, PhasesAreToldApart) {
 
 // Where the host asks ahead of the device, too, a line has the seconds of its own rollout and of no other
 // (saves would wait for the device).
-TEST_F(GrpoCli, PhasesAreToldApartOnAGpu) {
+TEST_F(GrpoCli, PhasesAreDistinguishedOnAGpu) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   const std::vector<Json> lines = metrics(trained(configuration("phases_gpu", "  updates_per_rollout: 2\n"),
                                                   "phases_gpu", " --device cuda --checkpoint.every_steps 0"));

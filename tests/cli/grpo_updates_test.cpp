@@ -103,8 +103,8 @@ TEST_F(GrpoUpdates, AnUpdateMayHaveNothingToLearnFrom) {
   }
 }
 
-TEST_F(GrpoUpdates, RewardsThatNeverDifferAreToldOnce) {
-  constexpr std::string_view kTold =
+TEST_F(GrpoUpdates, RewardsThatNeverDifferAreReportedOnce) {
+  constexpr std::string_view kWarning =
       "the answers to a prompt are all worth the same, for each of its 4 prompts";
   const std::string same = "  rewards: [{type: pattern, pattern: '$'}]\n";
   for (const auto& [keys, times] :
@@ -113,7 +113,7 @@ TEST_F(GrpoUpdates, RewardsThatNeverDifferAreToldOnce) {
                                 "/alike_" + std::to_string(keys.size()));
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     int found = 0;
-    for (size_t at = 0; (at = outcome.err.find(kTold, at)) != std::string::npos; ++at) ++found;
+    for (size_t at = 0; (at = outcome.err.find(kWarning, at)) != std::string::npos; ++at) ++found;
     EXPECT_EQ(found, times) << keys << outcome.err;
   }
 }

@@ -176,7 +176,7 @@ TEST_F(Cli, AMeasuredPreferenceDoesNotChangeARunThatGoesOn) {
   ::unsetenv("XDG_CACHE_HOME");
 }
 
-TEST_F(Cli, ARunThatGoesOnElsewhereIsTold) {
+TEST_F(Cli, ARunThatGoesOnElsewhereIsReported) {
   const std::string out = folder() + "/elsewhere", line = "results may differ in their last bits from now on";
   ASSERT_EQ(run("train " + yaml() + " --train.steps 1 --output " + out).code, 0);
   EXPECT_EQ(run("train " + yaml() + " --train.steps 2 --output " + out).err.find(line), std::string::npos);

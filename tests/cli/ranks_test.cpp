@@ -278,7 +278,7 @@ TEST_F(Ranks, AreVerifiedBeforeARun) {
   EXPECT_EQ(refused.code, 2) << refused.err;
 }
 
-TEST_F(Ranks, MistakesAreToldOnce) {
+TEST_F(Ranks, MistakesAreReportedOnce) {
   const auto refusal = [&](const std::string& arguments) {
     const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/refused " + arguments);
     EXPECT_EQ(outcome.code, 2) << outcome.err;

@@ -134,7 +134,7 @@ TEST_F(Reports, AHeadBesideATiedEmbeddingIsUsedAndSaved) {
 
 // An answer that ends with another token than the model stops at: reported, trained on, and a stop token from
 // then on.
-TEST_F(Reports, AnEndThatGenerationDoesNotKnowIsToldAndSaved) {
+TEST_F(Reports, AnEndThatGenerationDoesNotKnowIsReportedAndSaved) {
   const std::string base = model_that_stops_at("base", 273);
   write_file(
       folder() + "/one.jsonl",
@@ -223,7 +223,7 @@ TEST_F(Reports, StopStringsChangeNoRewardOfEqualIds) {
             std::string::npos);
 }
 
-TEST_F(Reports, AnswersThatNothingEndsAreTold) {
+TEST_F(Reports, AnswersThatNothingEndsAreReported) {
   const std::string endless = model_that_stops_at("endless", {});
   write_file(folder() + "/completion.jsonl", R"({"prompt": "1+1=", "completion": "2"})"
                                              "\n");
@@ -295,7 +295,7 @@ TEST_F(Reports, ARunsModelIsChosenForItsEvaluation) {
   expect_refused("eval " + out, 2, "is the folder of a run that has no model yet");
 }
 
-TEST_F(Reports, FilesOfAModelThatEndNowhereAreTold) {
+TEST_F(Reports, FilesOfAModelThatEndNowhereAreReported) {
   const std::string model = folder() + "/with_more", out = folder() + "/of_more";
   std::filesystem::copy(folder() + "/model", model);
   for (const char* name : {"pytorch_model.bin", "README.md", "LICENSE"}) write_file(model + "/" + name, "x");
@@ -315,7 +315,7 @@ TEST_F(Reports, FilesOfAModelThatEndNowhereAreTold) {
   EXPECT_EQ(run("generate " + out + "/model -p 1 -n 1").err.find("not read"), std::string::npos);
 }
 
-TEST_F(Reports, ALearningRateThatJumpsOnResumingIsTold) {
+TEST_F(Reports, ALearningRateThatJumpsOnResumingIsReported) {
   const auto train = [&](const std::string& out, const std::string& more) {
     const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/" + out + " " + more);
     EXPECT_EQ(outcome.code, 0) << outcome.err;

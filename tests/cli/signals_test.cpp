@@ -104,7 +104,7 @@ TEST_F(Signals, ARunOutlivesItsReader) {
 }
 
 // MPI's own launcher may wait forever for a rank that is killed while ranks look for each other.
-TEST_F(Signals, ARankThatIsKilledEndsAllAndWhatIsSavedIsTold) {
+TEST_F(Signals, ARankThatIsKilledEndsAllAndWhatIsSavedIsReported) {
   ASSERT_EQ(script("killed", "$TEMPER $RUN --ranks 2 --train.steps 5").code, 0);
   for (const char* const file : {"vader_segment", "metrics.jsonl"}) {
     const bool starts = std::string(file) == "vader_segment";

@@ -77,7 +77,7 @@ TEST_F(TokensCli, IdsOfAPaddedVocabularyTrain) {
   EXPECT_NE(shown.out.find("<id 300>|<id 319>|"), std::string::npos) << shown.out;
 }
 
-TEST_F(TokensCli, ATeacherWithAPaddedVocabularyIsToldSo) {
+TEST_F(TokensCli, ATeacherWithAPaddedVocabularyIsReportedSo) {
   Json config = Json::parse_file(merging() + "/config.json");
   config.set("vocab_size", 384);
   const std::string wide = folder() + "/wide";

@@ -115,7 +115,7 @@ const bool kMismatch = add_rank_body("mismatch", [](Group& group, const std::str
   group.all_reduce("gradients", values);
 });
 
-TEST(Mpi, RanksInDifferentCallsAreToldBothOnce) {
+TEST(Mpi, RanksInDifferentCallsGetBothOnce) {
   const RanksOutcome outcome = run_ranks(3, "mismatch");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.text,

@@ -27,7 +27,7 @@ RowOptions any() {
   return options;
 }
 
-TEST(Formats, AreToldByTheFields) {
+TEST(Formats, AreFoundByTheFields) {
   const std::vector<std::pair<std::string, RowFormat>> cases = {
       {R"({"messages": [{"role": "user", "content": "a"}]})", RowFormat::kMessages},
       {R"({"conversations": [{"role": "user", "content": "a"}]})", RowFormat::kMessages},

@@ -188,7 +188,7 @@ TEST(Losses, AsManyLossesAreCountedAsCanBeRead) {
 }
 
 // Continued pretraining on a model that has a template loses nothing; one line says how it is trained.
-TEST(Losses, TextsAreToldOfOnceAndNotCounted) {
+TEST(Losses, TextsAreReportedOnceAndNotCounted) {
   const RowEncoder encoder = encoder_in(kWritesSparingly);
   RowCounts counts;
   int asked = 0;

@@ -21,7 +21,7 @@ void check_roles(const Json::Array& messages, std::string_view text) {
   }
 }
 
-// The last of the assistant's messages that may be learnt.
+// The last of the assistant's messages that may be trained on.
 size_t last_turn(const Content& content) {
   for (size_t i = content.messages.size(); i > content.first_turn; --i)
     if (is_assistant(content.messages[i - 1]) && is_trained(content.messages[i - 1], i - 1)) return i - 1;

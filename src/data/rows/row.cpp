@@ -18,7 +18,7 @@
 namespace temper::data {
 namespace {
 
-// Beside text alone a picture is metadata; conversations and prompts speak of it.
+// Next to text alone a picture is metadata; conversations and prompts speak of it.
 bool is_text_alone(RowFormat format) {
   return format == RowFormat::kText || format == RowFormat::kTokens || format == RowFormat::kClassification;
 }

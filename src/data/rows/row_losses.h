@@ -15,7 +15,7 @@ struct SaidText {
   bool as_prompt = false;
 };
 
-// Adds what is lost of the content, and the fields that nothing reads.
+// Adds what is lost of the content, and the unused fields.
 void add_losses(EncodedRow& row, const SaidText& said, const RowOptions& options, const ChatRenderer& render);
 
 }  // namespace temper::data

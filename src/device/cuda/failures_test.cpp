@@ -76,7 +76,7 @@ TEST(CudaFailures, MemoryAndLostDevicesExitWithFour) {
             std::string::npos);
 }
 
-TEST(CudaFailures, WhatNoGraphHoldsIsToldApart) {
+TEST(CudaFailures, WhatNoGraphHoldsIsDistinguished) {
   for (const cudaError_t code : {cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated,
                                  cudaErrorStreamCaptureWrongThread})
     EXPECT_EQ(thrown_by<CannotCapture>(code).kind(), ErrorKind::kDefect);

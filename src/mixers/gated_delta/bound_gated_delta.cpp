@@ -306,7 +306,7 @@ class BoundGatedDelta : public layers::BoundMixer {
   layers::Linear qkvz_, ba_, output_;
   BoundWeight conv_weight_, a_log_, dt_bias_, norm_weight_;
   Kernels kernels_;
-  // Where linears give a token the same bits whatever is beside it, the rule does, too: prompts and rows of
+  // Where linears give a token the same bits whatever is next to it, the rule does, too: prompts and rows of
   // training are computed token by token, as decode() computes them. Their gradient is that of chunks.
   const bool by_steps_;
 };

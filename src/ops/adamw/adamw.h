@@ -19,7 +19,7 @@ struct AdamW {
   static constexpr std::string_view kName = "adamw", kField = "adamw";
   struct Signature {
     DType dtype = DType::kF32;    // of the parameters
-    bool master = true;           // float32 weights are kept beside parameters of lower precision
+    bool master = true;           // float32 weights are kept in addition to parameters of lower precision
     DType grads = DType::kF32;    // float32 or bfloat16
     DType moments = DType::kF32;  // float32 or bfloat16
   };

@@ -23,7 +23,7 @@ struct Options {
   bool some_wide = false;  // every other value is float32 and its own master
 };
 
-// The parameters of one run: weights and moments in double beside the slots of the op.
+// The parameters of one run: weights and moments in double next to the slots of the op.
 struct Reference {
   Doubles w, m, v;
 };
@@ -90,7 +90,7 @@ void update(const AdamW& op, const AdamW::Slot& slot, Reference& r) {
   }
 }
 
-// Rounding to bfloat16 keeps each value beside the exact one, and is right on average.
+// Rounding to bfloat16 keeps each value next to the exact one, and is right on average.
 void expect_rounded(const Doubles& found, const Doubles& exact, const char* name) {
   double errors = 0, largest = 0;
   for (const double value : exact) largest = std::max(largest, std::fabs(value));
@@ -99,7 +99,7 @@ void expect_rounded(const Doubles& found, const Doubles& exact, const char* name
     const double unit = exact[i] == 0 ? 1e-38 : std::exp2(std::floor(std::log2(std::fabs(exact[i]))) - 7);
     const double error = found[i] - exact[i];
     EXPECT_LT(std::fabs(error), unit + noise)
-        << name << " " << i << ": " << found[i] << " beside " << exact[i];
+        << name << " " << i << ": " << found[i] << " instead of " << exact[i];
     if (unit > 100 * noise) errors += error / unit;
   }
   const auto count = static_cast<double>(found.size());

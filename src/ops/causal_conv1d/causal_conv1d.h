@@ -68,7 +68,7 @@ struct CausalConv1dUpdate {
   Tensor weight;  // [channels, width], compact
   Tensor window;  // [windows, width - 1, channels], compact, x's dtype; those of the sequences are written
   // [sequences] int32 on x's device: the window of each, which differ, but those of sequences whose results
-  // nobody reads. Undefined: each has its own, in their order.
+  // no sequence reads. Undefined: each has its own, in their order.
   Tensor slots = {};
 
   using Forward = Tensor(const CausalConv1dUpdate&);  // [sequences, channels], compact

@@ -193,7 +193,7 @@ std::vector<Tensor> tensors_of(const DeltaSetup& s, DType dtype) {
   return all;
 }
 
-// What a document gives does not depend on those beside it, bit by bit, gradients included.
+// What a document gives does not depend on those next to it, bit by bit, gradients included.
 TEST(ChunkGatedDeltaRule, PackedDocumentsAreWhatTheyAreAlone) {
   DeltaSetup packed{.lengths = {70, 5, 64, 1, 131}, .key_heads = 2, .heads = 4};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {

@@ -11,7 +11,7 @@ ChunkGatedDeltaRule::Compose compose_chunk_gated_delta_rule;
 RecurrentGatedDeltaRule::Compose compose_recurrent_gated_delta_rule;
 DeltaGates::Compose compose_delta_gates;
 
-// The composition with chunks of so many tokens: with 1 it is the recurrence.
+// The composition with chunks of this number of tokens: with 1 it is the recurrence.
 DeltaResult compose_delta_chunks(Tape& tape, const ChunkGatedDeltaRule::Inputs& inputs,
                                  const ChunkGatedDeltaRule& op, bool want_final, int64_t chunk);
 

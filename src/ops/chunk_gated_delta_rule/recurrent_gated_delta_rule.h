@@ -24,7 +24,7 @@ struct RecurrentGatedDeltaRule {
   bool norms = true;
   float eps = 1e-6f;
   // [sequences] int32 on q's device: the state of each, which differ, but those of sequences whose results
-  // nobody reads. Undefined: each has its own, in their order.
+  // no sequence reads. Undefined: each has its own, in their order.
   Tensor slots = {};
   // The tokens of each sequence, without slots. A sequence that continues another begins with that one's
   // final state. Undefined: each has one.

@@ -148,7 +148,7 @@ class Rounded {
     kernel_->backward(op, wide);
     grad.copy_from(wide.to(grad.dtype()));
   }
-  // Lets nobody keep y: it is made again from x.
+  // y is not kept: it is made again from x.
   void remake(const Tape& tape, const Var& x, Var& y) const {
     if (!tape.rematerializes()) return;
     y.remake = std::make_shared<Remake>([saved = x.saved(), *this] { return forward(saved.get()); });

@@ -68,7 +68,7 @@ Doubles decoded(const Decoding& s, double scale, const std::vector<Doubles>& inp
   return y;
 }
 
-// The caches in pages that are anywhere, and NaN where nobody's tokens are.
+// The caches in pages that are anywhere, and NaN where no sequence has tokens.
 std::pair<Tensor, PagedSequences> in_pages(const Decoding& s, const Tensor& cache) {
   const int64_t width = (s.capacity + s.page_tokens - 1) / s.page_tokens;
   int64_t count = s.sequences() * width + 3;
@@ -208,7 +208,7 @@ TEST(LatentDecode, WithAnAdaptersUpdate) {
       {.lengths = {9}, .capacity = 11, .nope = 5, .value = 30, .rank = 9, .in_8_bits = true, .low = 3});
 }
 
-// Of kernels that say so: a sequence's token has the same bits whatever sequences are beside it.
+// Of kernels that say so: a sequence's token has the same bits whatever sequences are next to it.
 void check_sequences_are_apart(int64_t rank, int64_t rope) {
   constexpr int64_t kSequences = 64, kCapacity = 90, kHeads = 11;
   const int64_t width = rank + rope;

@@ -63,7 +63,7 @@ TEST(Linear, EveryKernelAgreesOnLargerSizes) {
   check({65, 513, 129}, true, Role::kParameter);
 }
 
-// A row's result has the same bits whatever rows are beside it, and however many, for kernels that say so.
+// A row's result has the same bits whatever rows are next to it, and however many, for kernels that say so.
 TEST(Linear, RowsDoNotDependOnOneAnother) {
   constexpr int64_t kRows = 600;
   int tested = 0;

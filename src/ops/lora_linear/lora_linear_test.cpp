@@ -188,7 +188,7 @@ TEST(LoraLinear, EveryKernelAgreesOnManyAdapters) {
         {300, 70, 270, true, {{0, 140, {{0, 130, 8, 2}, {130, 140, 16, 1}}}, {150, 150, {{0, 270, 4, 2}}}}});
 }
 
-// A row's result has the same bits whatever rows are beside it, and however many, for kernels that say so.
+// A row's result has the same bits whatever rows are next to it, and however many, for kernels that say so.
 TEST(LoraLinear, RowsDoNotDependOnOneAnother) {
   constexpr int64_t kRows = 400, kIn = 1024, kOut = 768, kRank = 16;
   int tested = 0;

@@ -67,7 +67,7 @@ Chosen choose(const MoeRouter& op, const Tensor& logits, const Tensor& scores) {
   return chosen;
 }
 
-// The entropies' sum beside the sums of p [tokens, experts]; no gradient flows from it.
+// The entropies' sum next to the sums of p [tokens, experts]; no gradient flows from it.
 Var with_entropy(Tape& tape, const Var& sums, const Tensor& probabilities) {
   double entropy = 0;
   const Tensor seen = probabilities.on({}).contiguous();

@@ -212,7 +212,7 @@ TEST(MoeRouter, OfEqualOnesTheFirst) {
     }
 }
 
-// As float64 says, on so many tokens that many are near ties.
+// As float64 says, on enough tokens for many near ties.
 TEST(MoeRouter, ChoosesAsExactScoresSay) {
   constexpr int64_t kTokens = 20000, kExperts = 64;
   const Routing r{.experts = kExperts, .top_k = 6};
@@ -233,7 +233,7 @@ TEST(MoeRouter, ChoosesAsExactScoresSay) {
   }
 }
 
-// So many that rounded to 16 bits some would be equal.
+// Enough that rounded to 16 bits some would be equal.
 TEST(MoeRouter, ManyExperts) {
   constexpr int64_t kTokens = 5;
   for (const auto& [experts, top_k] : {std::pair<int64_t, int64_t>{512, 22}, {1024, 1}, {1024, 40}}) {
@@ -298,14 +298,15 @@ TEST(MoeRouter, PaddingIsNotCounted) {
       };
       c.reference = [=](const std::vector<Doubles>& inputs) {
         const Doubles all = reference(r, 9, inputs[0], {}),
-                      told = reference(r, counted, {inputs[0].begin(), inputs[0].begin() + counted * 12}, {});
+                      whole =
+                          reference(r, counted, {inputs[0].begin(), inputs[0].begin() + counted * 12}, {});
         double sum = 0;
         for (size_t i = 0; i < 27; ++i) sum += all[i] * all[i];
         const auto first = static_cast<size_t>(counted) * 3;
-        for (size_t e = 0; e < 12; ++e) sum += factors[e] * told[first + e];
+        for (size_t e = 0; e < 12; ++e) sum += factors[e] * whole[first + e];
         Doubles found{sum};
-        found.insert(found.end(), told.begin() + counted * 3, told.begin() + counted * 3 + 13);
-        found.insert(found.end(), told.end() - 13, told.end());
+        found.insert(found.end(), whole.begin() + counted * 3, whole.begin() + counted * 3 + 13);
+        found.insert(found.end(), whole.end() - 13, whole.end());
         return found;
       };
       check_every_kernel<MoeRouter>(c, {.experts = 12, .top_k = 3});
@@ -334,7 +335,7 @@ TEST(MoeRouter, CountsTokensThatAreNoNumbers) {
   }
 }
 
-// A row's results do not depend on how many others are beside it.
+// A row's results do not depend on how many others are next to it.
 TEST(MoeRouter, RowsDoNotDependOnOneAnother) {
   const Routing r{.experts = 40, .top_k = 4, .normalize = true};
   const Tensor logits = tensor_of(normal(8, {64, 40}), {64, 40}, DType::kF32);

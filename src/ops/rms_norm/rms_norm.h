@@ -43,8 +43,8 @@ struct RmsNorm {
 
 Var rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& weight, float eps, float offset = 0);
 
-// The sum goes on along the residual stream: its gradient and the norm's meet in the kernel. residual may be
-// Var{} (none): the sum is x then.
+// The sum continues along the residual stream: its gradient and the norm's meet in the kernel. residual may
+// be Var{} (none): the sum is x then.
 NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& residual, const Var& weight,
                        float eps, float offset = 0);
 

@@ -50,8 +50,8 @@ double kept_of(std::span<const float> logits, const SamplingOptions& options,
   return std::log(kept / all);
 }
 
-// Every kernel beside the plain algorithm, from logits of its own for each draw. Roundings may move a choice
-// to a neighbour: `differing` draws at most.
+// Every kernel compared with the plain algorithm, from logits of its own for each draw. Roundings may move a
+// choice to a neighbour: `differing` draws at most.
 void check(const Setup& s, DType dtype, int draws, int differing) {
   for (const BoundKernel& kernel : bind_everywhere<Sample>({dtype, s.vocab})) {
     SCOPED_TRACE(fmt::format("{}, {}, {}, vocabulary of {}", kernel.provider, to_string(kernel.device),
@@ -156,8 +156,8 @@ TEST(Sample, RepetitionPenalty) {
   check({.options = {.temperature = 1, .top_p = 0.9, .repetition_penalty = 1.3}}, DType::kBF16, 60, 1);
 }
 
-// NaN anywhere, or a largest logit that is infinite: no token, whatever the settings. The sequences beside it
-// are not disturbed.
+// NaN anywhere, or a largest logit that is infinite: no token, whatever the settings. The sequences next to
+// it are not disturbed.
 TEST(Sample, NoTokenWithoutADistribution) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<SamplingOptions> settings{{},

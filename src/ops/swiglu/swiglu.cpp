@@ -56,7 +56,7 @@ Var swiglu(Tape& tape, Bound<Swiglu> bound, const Var& gate_up, const Tensor& ma
       [op, slot = gate_up.slot, remake, &kernel](const Tensor& given_dy) {
         const bool own = !given_dy.shares_storage();
         const Tensor dy = given_dy.contiguous();
-        Tensor again;  // over dy, which nobody needs any more
+        Tensor again;  // over dy, which is not needed any more
         if (remake && remake->awaited())
           again = own ? dy : Tensor::empty(dy.shape(), dy.dtype(), MemoryTag::kActivations, dy.device());
         slot->add(kernel.backward(op, dy, again));

@@ -67,7 +67,7 @@ TEST(Swiglu, LargeValues) {
   }
 }
 
-// The gradient is the same whether or not somebody waits for the product, and a gradient that others hold too
+// The gradient is the same whether or not the product is awaited, and a gradient that others hold too
 // stays as it is.
 void check_handing_over(Activation activation) {
   constexpr int64_t kRows = 5, kWidth = 24;

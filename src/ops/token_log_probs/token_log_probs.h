@@ -23,7 +23,7 @@ struct TokenLogProbs {
   Entropies entropies_wanted = Entropies::kNone;
 
   struct Output {
-    Tensor log_probs, entropies;  // [tokens] float32; entropies undefined where nobody wants them
+    Tensor log_probs, entropies;  // [tokens] float32; entropies undefined unless requested
     Tensor log_sums;              // [tokens] float32: log Σ exp(x), for backward
   };
   using Forward = Output(const TokenLogProbs&);
@@ -32,7 +32,7 @@ struct TokenLogProbs {
                           const Tensor& d_entropies);
 
   struct Vars {
-    Var log_probs, entropies;  // [tokens] float32; entropies Var{} where nobody wants them
+    Var log_probs, entropies;  // [tokens] float32; entropies Var{} unless requested
   };
   using Compose = Vars(Tape&, const Var& logits, const TokenLogProbs&);
 };

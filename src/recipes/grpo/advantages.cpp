@@ -36,7 +36,7 @@ RewardedTokens of_answer(const SampledAnswer& sample) {
   return {sample.group, sample.number, sample.reward, 0, {}, {}, {}};
 }
 
-// An answer that is not learnt from has no scores: it counts in nothing.
+// An answer that is not trained on has no scores: it counts in nothing.
 RewardedTokens with_log_probs(const SampledAnswer& sample, const IsLearnt& is_trained) {
   RewardedTokens own = of_answer(sample);
   own.old = sampled_values(sample, &data::TokenColumns::old_log_probs);

@@ -7,7 +7,7 @@
 namespace temper::recipes {
 
 // The answers of a run in its files (Journal), each with a hash of all that it depends on: the settings, the
-// prompt, and the number of the rollout, which stands for the weights that the run has come to. A run that
+// prompt, and the number of the rollout, which represents the weights that the run has come to. A run that
 // resumes takes over the answers of the rollout that it was in.
 class AnswerRecord {
  public:

@@ -111,22 +111,22 @@ Learned learn_from_base(RankedBase& ranked) {
   const Group& data = ranked.groups.data();
   for (uint32_t row = 0; row < 4; ++row)
     if (static_cast<int>(row) * data.size() / 4 == data.rank()) rows.push_back(test_row(row, {7, 5}));
-  Learned learnt;
+  Learned learned;
   for (int step = 0; step < 3; ++step) {
     const training::StepResult result =
         trainer.begin({{.adapter = adapter.get(), .optimizer = &optimizer, .rows = &rows, .lr = 1e-2}})[0]
             .wait();
-    learnt.losses.push_back(result.loss);
-    learnt.norms.push_back(result.grad_norm);
+    learned.losses.push_back(result.loss);
+    learned.norms.push_back(result.grad_norm);
     if (step > 0) continue;
-    learnt.gradients = optimizer.summed_gradients();
-    for (PlacedTensor& tensor : learnt.gradients) {
+    learned.gradients = optimizer.summed_gradients();
+    for (PlacedTensor& tensor : learned.gradients) {
       tensor.own = tensor.own.to(DType::kF32).clone();
-      learnt.placements.push_back(std::make_unique<Placement>(*tensor.placement));
-      tensor.placement = learnt.placements.back().get();
+      learned.placements.push_back(std::make_unique<Placement>(*tensor.placement));
+      tensor.placement = learned.placements.back().get();
     }
   }
-  return learnt;
+  return learned;
 }
 
 // Element by element of what this rank holds; relative to the largest of a tensor.

@@ -104,29 +104,29 @@ const Mesh kMeshes[] = {{.expert = 4},
                         {.shard = 2, .expert = 2, .shard_level = 2},
                         {.replicate = 2, .tensor = 2}};
 
-struct Learnt {
+struct LearnedRounded {
   State amax, gradients;  // of the first update, before clipping
   double first_loss = 0, loss = 0, norm = 0;
 };
 
-Learnt learn_rounded(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) {
+LearnedRounded learn_rounded(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) {
   Ranked ranked(ranks, mesh, options);
   const std::vector<data::PackedRow> rows = rows_of(ranked);
   ranked.calibrate(ranks, rows);
   optimizers::AdamW optimizer(ranked.model->decoder.parameters(), ranked.model->decoder.ops(), {},
                               ranked.groups.sharing());
   training::Trainer trainer(ranked.model->decoder, optimizer, {}, nullptr, ranked.groups.data());
-  Learnt learnt;
-  learnt.first_loss = trainer.step(rows, 1e-2).loss;
+  LearnedRounded learned;
+  learned.first_loss = trainer.step(rows, 1e-2).loss;
   for (const PlacedTensor& part : optimizer.summed_gradients()) {
     const Tensor whole = checkpoints::whole_of(part, ranks).contiguous();
-    learnt.gradients[part.name] = {whole.values<float>().begin(), whole.values<float>().end()};
+    learned.gradients[part.name] = {whole.values<float>().begin(), whole.values<float>().end()};
   }
   const training::StepResult second = trainer.step(rows, 1e-2);
-  learnt.amax = state_of(ranked.model->decoder.quantizers());
-  learnt.loss = second.loss;
-  learnt.norm = second.grad_norm;
-  return learnt;
+  learned.amax = state_of(ranked.model->decoder.quantizers());
+  learned.loss = second.loss;
+  learned.norm = second.grad_norm;
+  return learned;
 }
 
 // The largest, relative to the largest magnitude.
@@ -148,14 +148,14 @@ TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
        {fp8(), channels(), blocks(), shared_by_experts(), inputs_of_experts(), smoothed(), activation_aware(),
         rounded_twice(), asymmetric()}) {
     SCOPED_TRACE(name++);
-    Learnt one;
+    LearnedRounded one;
     collectives::launch("local", {}, [&](Group& alone) { one = learn_rounded(alone, {}, options); });
     ASSERT_FALSE(one.amax.empty());
     for (const Mesh& mesh : kMeshes) {
       SCOPED_TRACE(to_string(mesh));
       std::mutex mutex;
       collectives::launch("threads", {.ranks = 4, .deadline = 120}, [&](Group& ranks) {
-        const Learnt found = learn_rounded(ranks, mesh, options);
+        const LearnedRounded found = learn_rounded(ranks, mesh, options);
         const std::lock_guard lock(mutex);
         ASSERT_EQ(found.amax.size(), one.amax.size());
         for (const auto& [key, amax] : one.amax) {

@@ -20,19 +20,19 @@ void Saver::save(const std::vector<Learner*>& learners, bool again) {
     log_info(fmt::format("the checkpoint of step {} waited {} for the one before it to be written",
                          learners.front()->step(), format_duration(seconds_now() - start)));
   collectives::at_each(ranks_, "what a checkpoint is written from", [&] {
-    for (Learner* learner : learners) learner->prepare_save(again, beside_);
+    for (Learner* learner : learners) learner->prepare_save(again, in_background_);
   });
   writing_ = learners;
   const auto write = [this, learners] {
     for (Learner* learner : learners) learner->checkpoints().write(given_up_);
   };
-  if (beside_) try {
+  if (in_background_) try {
       return files_.start(write);
     } catch (const Error& error) {
       log_warning(fmt::format("{}: training waits for the checkpoint", error.what()));
     }
   write();
-  if (!beside_) commit();
+  if (!in_background_) commit();
 }
 
 // Ranks meet now and then: the others wait no longer for one than their deadline.
@@ -47,7 +47,7 @@ void Saver::commit() {
   const auto prune = [learners] {
     for (Learner* learner : learners) learner->checkpoints().prune();
   };
-  if (!beside_) return collectives::at_root(ranks_, "old checkpoints", prune);
+  if (!in_background_) return collectives::at_root(ranks_, "old checkpoints", prune);
   kept_.at_root([&](const collectives::Root&) { files_.start(prune); });
 }
 

@@ -13,8 +13,8 @@ namespace temper::recipes {
 class Saver {
  public:
   // `kept`: gets an Error where old checkpoints cannot be removed during the run.
-  Saver(collectives::Group& ranks, collectives::KeptErrors& kept, bool beside)
-      : ranks_(ranks), kept_(kept), beside_(beside) {}
+  Saver(collectives::Group& ranks, collectives::KeptErrors& kept, bool in_background)
+      : ranks_(ranks), kept_(kept), in_background_(in_background) {}
   ~Saver();  // gives up what has no name yet, of which nothing remains
 
   // The learners' checkpoints of now, which appear together. Waits for those that are being written.
@@ -32,7 +32,7 @@ class Saver {
 
   collectives::Group& ranks_;
   collectives::KeptErrors& kept_;
-  const bool beside_;
+  const bool in_background_;
   std::vector<Learner*> writing_;  // whose checkpoints have no names yet
   std::atomic<bool> given_up_ = false;
   Background files_;  // what is being written, or removed

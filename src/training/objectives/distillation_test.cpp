@@ -218,7 +218,7 @@ TEST(Distill, OfSeveralRanksIsThatOfOne) {
 }
 
 // Of all target tokens, whatever the passes and ranks, before the temperature divides them.
-TEST(Distill, LogitsOfBothModelsAreToldOnEveryRank) {
+TEST(Distill, LogitsOfBothModelsAreReportedOnEveryRank) {
   std::mutex mutex;
   const auto watched = [&](const std::vector<PackedRow>& rows, collectives::Group& ranks) {
     std::unique_ptr<Bench> bench;

@@ -12,8 +12,8 @@ DEEPSEEK = "src/models/deepseek_v3/deepseek_v3.cpp"
 MIXED = ("in.sum,\n           branch(tape, mixer_norm_, through(tape, in.y, pass, mix), pass), "
          "pass.stream_rows);")
 CHANNELED = "branch(tape, channel_norm_, through(tape, middle.y, pass, work), pass)};"
-EAGER_ATTENTION, FAST_ATTENTION = "src/ops/attention/attention.cpp", "src/backends/onednn/attention.cpp"
-FAST_SCORES = "src/backends/onednn/scores.cpp"
+EAGER_ATTENTION, FAST_ATTENTION = "src/ops/attention/attention.cpp", "src/backends/onednn/attention/attention.cpp"
+FAST_SCORES = "src/backends/onednn/tiles/scores.cpp"
 OPTIMIZER, TRAINER = "src/optimizers/adamw.cpp", "src/training/trainer.cpp"
 
 

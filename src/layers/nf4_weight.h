@@ -29,9 +29,9 @@ class Nf4Weight {
   const Placement* placement_;
   Device device_;
   primitives::Nf4Matrix matrix_;
-  Tensor part_;        // [held / 2] uint8; undefined: all are always there
-  Tensor values_;      // [rows, columns] of the source whose rows are coming
-  int64_t filled_ = 0; // rows of it
+  Tensor part_;         // [held / 2] uint8; undefined: all are always there
+  Tensor values_;       // [rows, columns] of the source whose rows are coming
+  int64_t filled_ = 0;  // rows of it
 };
 
 // Of rows that are compact, from the parameter's own row `row` on, the elements that a part has, which begins

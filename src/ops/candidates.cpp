@@ -59,8 +59,7 @@ std::vector<Candidate> Candidates::find(const std::string& family) const {
                      .family = true,
                      .refusal = not_by_default(query, added.name.provider, &added)});
   for (const auto& [provider, kernel] : op_.registered)
-    all.push_back(
-        {.provider = provider, .parts = {kernel}, .refusal = not_by_default(query, provider)});
+    all.push_back({.provider = provider, .parts = {kernel}, .refusal = not_by_default(query, provider)});
   size_t place = 0;
   for (Candidate& candidate : all) {
     candidate.place = place++;

@@ -73,8 +73,8 @@ UntypedOp untyped(const std::vector<OpUse<typename Op::Signature>>& uses, const 
     return at(any)->better == nullptr ? std::nullopt : at(any)->better(uses[use].signature, facts);
   };
   op.complete = [](const KernelParts& parts) -> std::shared_ptr<const void> {
-    auto kernel = std::make_shared<Kernel<Op>>(
-        completed(*at(parts.kernel), at(parts.forward), at(parts.backward)));
+    auto kernel =
+        std::make_shared<Kernel<Op>>(completed(*at(parts.kernel), at(parts.forward), at(parts.backward)));
     kernel->tiling = parts.tiling;
     return kernel;
   };
@@ -105,8 +105,8 @@ class Candidates {
   // The family's kernels ("" for none), then the registry's, each asked about the uses.
   std::vector<Candidate> find(const std::string& family) const;
 
-  // What was chosen by default, compared with the best kernel that the op has for these uses on such hardware: one
-  // that would run except for what is missing here, or one that this build does not have.
+  // What was chosen by default, compared with the best kernel that the op has for these uses on such
+  // hardware: one that would run except for what is missing here, or one that this build does not have.
   std::optional<Shortfall> shortfall(const std::vector<Candidate>& found, const Candidate& chosen) const;
 
  private:

@@ -48,7 +48,8 @@ TEST(Candidates, TakeTheFirstTilingThatFitsAllUses) {
   HardwareFacts facts;
   facts.scratch_name = "L1";
   facts.scratch_bytes = 1000;
-  const FakeKernel fits{.facts = {.hardware = hardware::kCpu}, .answer = {{}, {{{"large", 9000}, {"small", 8000}}}}};
+  const FakeKernel fits{.facts = {.hardware = hardware::kCpu},
+                        .answer = {{}, {{{"large", 9000}, {"small", 8000}}}}};
   const FakeKernel large{.facts = {.hardware = hardware::kCpu}, .answer = {{}, {{{"large", 9000}}}}};
   const auto found = find({{"fits", fits}, {"large", large}}, facts);
   EXPECT_EQ(found[0].parts.tiling, 1);
@@ -95,12 +96,15 @@ TEST(Choices, ShortfallsAreErrorsWithAllOfThem) {
   behind.provider = "slow";
   behind.shortfall = {"absent", "is not in this build", ""};
   EXPECT_NO_THROW(refuse_shortfalls({fine}));
-  op_testing::expect_error([&] { refuse_shortfalls({behind, fine, behind}); },
-                           "[model.strict_kernels] weave runs on 'slow', not on 'absent', the best kernel for "
-                           "this hardware, which is not in this build; weave runs on 'slow', not on 'absent', "
-                           "the best kernel for this hardware, which is not in this build. Bring what is "
-                           "missing, write the kernels that you want under model.ops_implementation, or set "
-                           "model.strict_kernels to false");
+  op_testing::expect_error(
+      [&] {
+        refuse_shortfalls({behind, fine, behind});
+      },
+      "[model.strict_kernels] weave runs on 'slow', not on 'absent', the best kernel for "
+      "this hardware, which is not in this build; weave runs on 'slow', not on 'absent', "
+      "the best kernel for this hardware, which is not in this build. Bring what is "
+      "missing, write the kernels that you want under model.ops_implementation, or set "
+      "model.strict_kernels to false");
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "backends/onednn/packed_tile.h"
-#include "backends/onednn/tile.h"
+#include "backends/onednn/tiles/packed_tile.h"
+#include "backends/onednn/tiles/tile.h"
 #include "base/files.h"
 #include "base/pinning.h"
 #include "base/threads.h"

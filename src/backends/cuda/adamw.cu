@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backends/cuda/philox.h"
+#include "backends/cuda/sampling/philox.h"
 #include "backends/cuda/pieces.h"
 #include "backends/floats.h"
 #include "backends/gpu/device_code.h"

@@ -1,13 +1,13 @@
 # See cmake/rooms.cmake.
 set(device_code_together
-  primitives_counts,primitives_matmul,primitives_rows,primitives_nf4
-  primitives_quantized,primitives_amax,latent_tiles,expert_swiglu
-  dropout,embedding,global_norm,load_balancing_loss
-  latent_heads,causal_conv1d_update,tensors
-  latent_rotary,delta_gates
-  recurrent_gated_delta_rule,moe_router_gradient
-  paged_decode,paged_attention
-  delta_chunk_gradients,expert_products
-  chunk_gated_delta_rule,paged_prompt
-  sample,token_log_probs
-  sample_in_order,delta_prepare)
+  primitives/primitives_counts,primitives/primitives_matmul,primitives/primitives_rows,primitives/primitives_nf4
+  primitives/primitives_quantized,primitives/primitives_amax,attention/latent_tiles,experts/expert_swiglu
+  dropout,embedding,global_norm,experts/load_balancing_loss
+  attention/latent_heads,delta/causal_conv1d_update,primitives/tensors
+  attention/latent_rotary,delta/delta_gates
+  delta/recurrent_gated_delta_rule,experts/moe_router_gradient
+  attention/paged_decode,attention/paged_attention
+  delta/delta_chunk_gradients,experts/expert_products
+  delta/chunk_gated_delta_rule,attention/paged_prompt
+  sampling/sample,sampling/token_log_probs
+  sampling/sample_in_order,delta/delta_prepare)

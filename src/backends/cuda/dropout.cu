@@ -1,4 +1,4 @@
-#include "backends/cuda/philox.h"
+#include "backends/cuda/sampling/philox.h"
 #include "backends/gpu/device_code.h"
 #include "ops/dropout/dropout.h"
 

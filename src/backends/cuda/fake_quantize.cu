@@ -1,5 +1,5 @@
 // One launch for a matrix or for all experts: every byte is read and written once.
-#include "backends/cuda/group_places.h"
+#include "backends/cuda/experts/group_places.h"
 #include "backends/gpu/fake_ranges.h"
 #include "ops/fake_quantize/fake_quantize.h"
 

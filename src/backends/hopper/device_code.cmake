@@ -1,3 +1,3 @@
 # See cmake/rooms.cmake.
 set(device_code_together
-  attention_backward_rows,expert_items)
+  attention/attention_backward_rows,expert_items)

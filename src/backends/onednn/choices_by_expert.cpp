@@ -4,8 +4,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "backends/onednn/blocks.h"
-#include "backends/onednn/task_memory.h"
+#include "backends/onednn/tiles/blocks.h"
+#include "backends/onednn/tiles/task_memory.h"
 #include "base/threads.h"
 
 namespace temper::backends {

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "backends/floats.h"
-#include "backends/onednn/blocks.h"
 #include "backends/onednn/logits.h"
-#include "backends/onednn/tile.h"
+#include "backends/onednn/tiles/blocks.h"
+#include "backends/onednn/tiles/tile.h"
 #include "base/threads.h"
 #include "ops/cross_entropy/cross_entropy.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "backends/onednn/attention.h"
+#include "backends/onednn/attention/attention.h"
 #include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 
 // What both directions of the gated delta rule share. A task has the documents of one prefix and one key

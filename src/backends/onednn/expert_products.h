@@ -5,7 +5,7 @@
 
 #include "autograd/grad_slot.h"
 #include "backends/onednn/choices_by_expert.h"
-#include "backends/onednn/tile.h"
+#include "backends/onednn/tiles/tile.h"
 #include "ops/moe_experts/moe_experts.h"
 
 // The steps of moe_experts (ops/moe_experts) on the CPU. Each task multiplies some rows of one expert by some

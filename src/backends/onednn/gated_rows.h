@@ -1,5 +1,5 @@
 #pragma once
-#include "backends/onednn/blocks.h"
+#include "backends/onednn/tiles/blocks.h"
 #include "ops/moe_experts/moe_experts.h"
 
 namespace temper::backends {

@@ -2,10 +2,10 @@
 
 #include "backends/cpu/float32_sums.h"
 #include "backends/floats.h"
-#include "backends/onednn/blocks.h"
 #include "backends/onednn/onednn.h"
-#include "backends/onednn/packed_tile.h"
 #include "backends/onednn/product.h"
+#include "backends/onednn/tiles/blocks.h"
+#include "backends/onednn/tiles/packed_tile.h"
 #include "base/threads.h"
 #include "ops/linear/linear.h"
 

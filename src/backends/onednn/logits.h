@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "backends/onednn/blocks.h"
+#include "backends/onednn/tiles/blocks.h"
 
 namespace temper::backends {
 

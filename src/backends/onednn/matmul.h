@@ -1,5 +1,5 @@
 #pragma once
-#include "backends/onednn/tile.h"
+#include "backends/onednn/tiles/tile.h"
 
 namespace temper::backends {
 

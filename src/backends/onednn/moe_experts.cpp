@@ -3,8 +3,8 @@
 #include "backends/floats.h"
 #include "backends/onednn/expert_products.h"
 #include "backends/onednn/onednn.h"
-#include "backends/onednn/packed_tile.h"
-#include "backends/onednn/scores.h"
+#include "backends/onednn/tiles/packed_tile.h"
+#include "backends/onednn/tiles/scores.h"
 #include "base/threads.h"
 
 namespace temper::backends {

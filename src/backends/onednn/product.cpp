@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "backends/onednn/blocks.h"
-#include "backends/onednn/packed_tile.h"
-#include "backends/onednn/task_memory.h"
+#include "backends/onednn/tiles/blocks.h"
+#include "backends/onednn/tiles/packed_tile.h"
+#include "backends/onednn/tiles/task_memory.h"
 #include "base/threads.h"
 
 namespace temper::backends {

@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "backends/onednn/tile.h"
+#include "backends/onednn/tiles/tile.h"
 
 namespace temper::backends {
 

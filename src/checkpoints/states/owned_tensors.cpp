@@ -30,7 +30,8 @@ std::vector<Slice> joined(const std::vector<Slice>& runs) {
 OwnedTensors::OwnedTensors(const std::vector<PlacedTensor>& tensors, int rank) {
   for (const PlacedTensor& tensor : tensors) {
     const Placement& placement = *tensor.placement;
-    if (placement.rank_of(placement.part()) != rank) continue;  // another replica's, or on no rank of this stage
+    if (placement.rank_of(placement.part()) != rank)
+      continue;  // another replica's, or on no rank of this stage
     if (placement.has_whole()) {
       add(tensor.name, tensor.own);
       continue;

@@ -20,8 +20,8 @@ Tensor gather(
   const Device device = placement.is_flat() ? Device{} : tensor.own.device();
   const Tensor whole =
       wanted ? Tensor::empty(placement.whole(), tensor.own.dtype(), MemoryTag::kWorkspace, device) : Tensor();
-  const Tensor others =
-      Tensor::empty(placement.shape_of_part(), tensor.own.dtype(), MemoryTag::kWorkspace, tensor.own.device());
+  const Tensor others = Tensor::empty(placement.shape_of_part(), tensor.own.dtype(), MemoryTag::kWorkspace,
+                                      tensor.own.device());
   begin();
   for (int part = 0; part < placement.parts(); ++part) {
     const int holder = placement.rank_of(part);

@@ -20,7 +20,8 @@ double set_advantages(const GrpoKeys& keys, collectives::Group& ranks, std::vect
 // lowers rewards, of those that updates learn from, whose KL is known.
 void set_advantages_of_answers(const GrpoKeys& keys, collectives::Group& ranks,
                                std::vector<SampledAnswer>& samples, const IsLearnt& is_trained);
-// TokenColumns::advantages, from rewards to go. Answers that are not trained on are left out of all statistics.
+// TokenColumns::advantages, from rewards to go. Answers that are not trained on are left out of all
+// statistics.
 void set_advantages_of_tokens(const GrpoKeys& keys, collectives::Group& ranks,
                               std::vector<SampledAnswer>& samples, const IsLearnt& is_trained);
 // TokenColumns::advantages and returns, from its values: of an answer's sampled tokens one after another,

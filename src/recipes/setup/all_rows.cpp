@@ -12,11 +12,10 @@ void for_each_rows(const ObjectiveInputs& inputs, std::string_view name,
     std::unique_ptr<data::Loader> loader;
     if (ranks.rank() == 0) loader = std::make_unique<data::Loader>(mixture, eval_options(inputs.config));
     for (;;) {
-      const std::vector<data::PackedRow> rows =
-          training::shared_rows(ranks, collectives::alone(), name, [&] {
-            const auto batch = loader->next();
-            return batch ? batch->rows : std::vector<data::PackedRow>();
-          });
+      const std::vector<data::PackedRow> rows = training::shared_rows(ranks, collectives::alone(), name, [&] {
+        const auto batch = loader->next();
+        return batch ? batch->rows : std::vector<data::PackedRow>();
+      });
       if (rows.empty()) return;
       use(rows);
     }

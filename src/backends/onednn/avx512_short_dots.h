@@ -1,9 +1,0 @@
-#pragma once
-#include "backends/onednn/tile_kernels.h"
-
-namespace temper::backends::avx512 {
-
-// TileKernels' short_dots.
-void short_float_dots(const Rows& a, const Tile& tile);
-
-}  // namespace temper::backends::avx512

@@ -26,7 +26,7 @@ class RecordingGroup final : public collectives::Group {
   void do_all_gather(const Call& call, const Tensor&, const Tensor&) override { refuse(call); }
   void do_reduce_scatter(const Call& call, const Tensor&, const Tensor&) override { refuse(call); }
   void do_broadcast(const Call& call, const Tensor&) override { refuse(call); }
-  void do_all_to_all(const Call& call, const RowExchange&) override { refuse(call); }
+  void do_all_to_all(const Call& call, const collectives::RowExchange&) override { refuse(call); }
   std::vector<std::string> do_gather_objects(const Call& call, std::string) override {
     refuse(call);
     return {};

@@ -12,7 +12,7 @@ using ops::LatentDecode;
 
 constexpr int64_t kHeads = 8, kKeys = 64;  // at once
 
-struct Task {
+struct LatentTask {
   int64_t sequence, head, heads, keys;
 };
 
@@ -24,7 +24,7 @@ void add_rows(float* x, int64_t count, const Block& rows, int64_t size, float* y
 }
 
 // K_hᵀ q[h, : nope] of each head, next to what is left of q[h]. scratch: [dim + low].
-void absorb(const LatentDecode& op, const Task& task, float* scratch, float* absorbed) {
+void absorb(const LatentDecode& op, const LatentTask& task, float* scratch, float* absorbed) {
   const int64_t nope = op.nope_dim(), dim = op.q.dim(2), width = op.cache.dim(2), rank = op.rank();
   float *const query = scratch, *const low = scratch + dim;
   for (int64_t h = 0; h < task.heads; ++h) {
@@ -59,7 +59,7 @@ void expand(const LatentDecode& op, int64_t head, float* mixed, float* scratch, 
   copy_block(y, to, 1, value);
 }
 
-void run_task(const LatentDecode& op, const Task& task, const Tensor& y) {
+void run_task(const LatentDecode& op, const LatentTask& task, const Tensor& y) {
   const int64_t heads = task.heads, width = op.cache.dim(2), rank = op.rank(), value = op.value_dim();
   const int64_t of_head = std::max(op.q.dim(2), 2 * value) + low_of(op);
   Scratch scratch(heads * (width + rank + kKeys + 2) + of_head);
@@ -97,7 +97,7 @@ Tensor forward(const LatentDecode& op) {
   const std::vector<int32_t> lengths = ops::append_latents(op);
   const int64_t heads = op.q.dim(1);
   const Tensor y = Tensor::empty({op.q.dim(0), heads, op.value_dim()}, op.q.dtype());
-  std::vector<Task> tasks;
+  std::vector<LatentTask> tasks;
   for (size_t s = 0; s < lengths.size(); ++s)
     for (int64_t head = 0; head < heads; head += kHeads)
       tasks.push_back({static_cast<int64_t>(s), head, std::min(kHeads, heads - head), lengths[s]});

@@ -5,7 +5,7 @@
 #include "backends/floats.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/onednn/blocks.cpp"
+#define HWY_TARGET_INCLUDE "backends/onednn/tiles/blocks.cpp"
 #include <hwy/foreach_target.h>
 
 #include "backends/cpu/lanes-inl.h"

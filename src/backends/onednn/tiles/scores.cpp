@@ -7,7 +7,7 @@
 #include "backends/floats.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/onednn/scores.cpp"
+#define HWY_TARGET_INCLUDE "backends/onednn/tiles/scores.cpp"
 #include <hwy/foreach_target.h>
 
 #include "backends/cpu/lanes-inl.h"

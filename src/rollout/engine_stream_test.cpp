@@ -60,5 +60,18 @@ TEST(EngineStream, ACancelledRequestKeepsWhatItHas) {
   }
 }
 
+TEST(EngineStream, LogProbabilitiesThatAreNotWantedAreLeftOut) {
+  const auto model = tiny_model();
+  std::vector<Request> requests = mixed_requests(6, 1.5);
+  const std::vector<Completion> expected = answers_of(model->decoder, requests);
+  for (size_t i = 0; i < requests.size(); i += 2) requests[i].log_prob_temperature = 0;
+  const std::vector<Completion> found = answers_of(model->decoder, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(found[i].ids, expected[i].ids);
+    EXPECT_EQ(found[i].columns.rollout_log_probs,
+              i % 2 == 0 ? std::vector<float>(found[i].ids.size()) : expected[i].columns.rollout_log_probs);
+  }
+}
+
 }  // namespace
 }  // namespace temper::rollout

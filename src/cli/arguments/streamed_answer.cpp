@@ -11,6 +11,7 @@ StreamedAnswer stream_answer(rollout::Engine& engine, rollout::Request request,
   StreamedAnswer answer;
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   request.skip_special_tokens = true;
+  request.log_prob_temperature = 0;
   const double start = seconds_now();
   const int64_t id = engine.add(std::move(request));
   size_t printed = 0;

@@ -101,6 +101,7 @@ std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& con
       shared(ranks, [&] { return questions_of(rows, config.eval.exact_match, config.data.on_bad_row); });
   rollout::Request like;
   like.adapter = adapter;
+  like.log_prob_temperature = 0;
   like.stop_ids = setup.text.generation.stop_ids;
   if (ending) like.stop_ids.push_back(*ending);
   const int64_t most = config.eval.max_new_tokens;

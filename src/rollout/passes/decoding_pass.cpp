@@ -62,6 +62,7 @@ void DecodingPass::compute() const {
   ops::choose_tokens(sample_, {logits.value.contiguous(), from_host(options_, device),
                                setup_.seen.narrow(0, 0, shape_.rows), positions, input_.ids, chosen,
                                results_.bytes_as(8 * shape_.rows, {shape_.rows}, DType::kF32)});
+  if (shape_.log_prob_temperature == 0) return;
   const Tensor log_probs =
       ops::token_log_probs(tape, log_probs_, logits, input_.ids, shape_.log_prob_temperature).log_probs.value;
   results_.bytes_as(4 * shape_.rows, {shape_.rows}, DType::kF32).copy_from(log_probs);

@@ -28,7 +28,7 @@ class DecodingPass {
   struct Shape {
     int64_t rows, width;                       // sequences, and pages that each may have
     const layers::Adapter* adapter = nullptr;  // of all of them; null: the model alone
-    double log_prob_temperature = 1;
+    double log_prob_temperature = 1;           // 0: without log-probabilities
 
     auto operator<=>(const Shape&) const = default;
   };
@@ -44,7 +44,7 @@ class DecodingPass {
    public:
     Chosen(std::shared_ptr<Reading> reading, int64_t rows) : reading_(std::move(reading)), rows_(rows) {}
     std::span<const int32_t> ids() const;      // ops::kNoToken where there is none to choose
-    std::span<const float> log_probs() const;  // of these, at the shape's temperature
+    std::span<const float> log_probs() const;  // of these, at the shape's temperature; 0 where that is 0
     std::span<const float> kept() const;       // ops::NextToken::kept
 
    private:

@@ -106,7 +106,7 @@ Tensor TokenSampler::seen_by(const Sequences& sequences) const {
   return seen.on(model_.device(), MemoryTag::kData);
 }
 
-// Each at its request's temperature.
+// Each at its request's temperature; 0 where that is 0.
 std::vector<float> TokenSampler::log_probs_of(Tape& tape, const Var& logits, const Tensor& ids,
                                               const Sequences& sequences) const {
   std::vector<float> all;
@@ -115,12 +115,16 @@ std::vector<float> TokenSampler::log_probs_of(Tape& tape, const Var& logits, con
     size_t end = first + 1;
     while (end < sequences.size() && sequences[end]->request().log_prob_temperature == temperature) ++end;
     const auto from = static_cast<int64_t>(first), count = static_cast<int64_t>(end - first);
+    first = end;
+    if (temperature == 0) {
+      all.resize(end);
+      continue;
+    }
     const Var some = primitives::narrow(tape, logits, 0, from, count);
     const Tensor own = ops::token_log_probs(tape, log_probs_, some, ids.narrow(0, from, count), temperature)
                            .log_probs.value.on({});
     const auto values = own.values<float>();
     all.insert(all.end(), values.begin(), values.end());
-    first = end;
   }
   return all;
 }

@@ -22,7 +22,7 @@ struct Request {
   bool skip_special_tokens = false;          // in the answer's text
   const layers::Adapter* adapter = nullptr;  // null: the model alone
   // What logits are divided by before log-probabilities are taken: the temperature of the policy that
-  // training computes. Neither penalty nor top-k, top-p or min-p changes them.
+  // training computes. Neither penalty nor top-k, top-p or min-p changes them. 0: they are not wanted.
   double log_prob_temperature = 1;
   // Tokens of the answer that are taken in turn instead of what would be sampled, so that their
   // log-probabilities are known; what follows them is sampled. All in the vocabulary.

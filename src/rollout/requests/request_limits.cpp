@@ -16,8 +16,8 @@ void RequestLimits::check(const Request& request) const {
     layers::check_ids(*ids, vocab_size);
   if (request.max_new_tokens < 1)
     fail("[generate] max_new_tokens is {}, needs 1 or more", request.max_new_tokens);
-  if (!(request.log_prob_temperature > 0))
-    fail("[generate] log_prob_temperature is {}, needs more than 0", request.log_prob_temperature);
+  if (!(request.log_prob_temperature >= 0))
+    fail("[generate] log_prob_temperature is {}, needs 0 or more", request.log_prob_temperature);
   if (!request.stop_strings.empty() && !has_tokenizer)
     fail("[generate] stop strings need the engine to have a tokenizer");
   const int64_t most = std::min(context, length + request.max_new_tokens);

@@ -21,7 +21,7 @@ TEST(RequestLimits, RefuseWhatCannotBeAnswered) {
   request.forced = {48};
   EXPECT_THROW(limits.check(request), Error);
   request = request_of({3});
-  request.log_prob_temperature = 0;
+  request.log_prob_temperature = -1;
   EXPECT_THROW(limits.check(request), Error);
   request = request_of({3});
   request.stop_strings = {"end"};

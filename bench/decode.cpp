@@ -1,15 +1,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <functional>
-#include <memory>
 #include <string>
 
 #include "bench/arguments.h"
 #include "bench/machine_peak.h"
 #include "bench/shapes.h"
 #include "rollout/engine.h"
-#include "rollout/generator.h"
 
 namespace temper {
 namespace {
@@ -19,11 +16,11 @@ constexpr const char* kUsage =
 other.
   temper_bench_decode [SHAPE | FOLDER] [--device D] [--dtype T] [--prompt N] [--tokens FILE] [--new N]
                       [--runs N] [--threads N] [--temperature T] [--top-k N] [--top-p P] [--eager FIELD]
-                      [--base-dtype float8_e4m3fn] [--engine] [--chunk N] [--page N]
+                      [--base-dtype float8_e4m3fn] [--chunk N] [--page N]
 Prints one line of JSON, of the run with the median decoding speed; the ids are those of the last run.
 `gb_per_second` counts the weights (of experts those that are chosen) and the part of the cache that a
 token reads, once each; `of_peak` is its share of the speed of a copy, measured on the same device at the
-end of the run. With --engine the engine answers one request at a time.
+end of the run.
 )";
 
 struct Options {
@@ -31,7 +28,6 @@ struct Options {
   DType dtype = DType::kBF16;
   std::optional<primitives::FrozenFormat> base_dtype;
   int64_t prompt = 256, new_tokens = 256, runs = 5, threads = 0, chunk = 2048, page = 16;
-  bool engine = false;
   ops::SamplingOptions sampling = {};
   ops::OpsConfig ops = {};
 };
@@ -84,42 +80,26 @@ std::vector<int32_t> prompt_of(const Options& options, int64_t vocab, int64_t ru
   return prompt;
 }
 
-using Answer = std::function<rollout::Generation(const std::vector<int32_t>& prompt)>;
+struct Timed {
+  std::vector<int32_t> ids;
+  double prompt_seconds = 0, answer_seconds = 0;  // until the first token, and after it
+};
 
-Answer answer_of_generator(const layers::Decoder& model, const Options& options) {
-  rollout::GenerateOptions generate;
-  generate.max_new_tokens = options.new_tokens;
-  generate.sampling = options.sampling;
-  return [generator = std::make_shared<rollout::Generator>(model),
-          generate](const std::vector<int32_t>& prompt) { return generator->generate(prompt, generate); };
-}
-
-Answer answer_of_engine(const layers::Decoder& model, const Options& options) {
-  rollout::EngineOptions engine_options;
-  engine_options.page_tokens = options.page;
-  engine_options.max_running = 1;
-  engine_options.chunk_tokens = options.chunk;
-  engine_options.cache_tokens =
-      (options.prompt + options.new_tokens + options.page) / options.page * options.page;
-  return [engine = std::make_shared<rollout::Engine>(model, engine_options),
-          &options](const std::vector<int32_t>& prompt) {
-    rollout::Request request;
-    request.prompt = prompt;
-    request.max_new_tokens = options.new_tokens;
-    request.sampling = options.sampling;
-    const int64_t sampled = engine->counts().sampled;
-    rollout::Generation result;
-    const double start = seconds_now();
-    engine->add(std::move(request));
-    while (engine->counts().sampled == sampled) engine->step();
-    result.prefill_seconds = seconds_now() - start;
-    while (engine->step()) {
-    }
-    result.decode_seconds = seconds_now() - start - result.prefill_seconds;
-    result.ids = std::move(engine->take_finished().front().ids);
-    result.prompt_tokens = std::ssize(prompt);
-    return result;
-  };
+Timed answer(rollout::Engine& engine, std::vector<int32_t> prompt, const Options& options) {
+  rollout::Request request;
+  request.prompt = std::move(prompt);
+  request.max_new_tokens = options.new_tokens;
+  request.sampling = options.sampling;
+  request.log_prob_temperature = 0;
+  Timed timed;
+  const double start = seconds_now();
+  engine.add(std::move(request));
+  while (engine.step())
+    if (timed.prompt_seconds == 0 && !engine.new_tokens().empty())
+      timed.prompt_seconds = seconds_now() - start;
+  timed.answer_seconds = seconds_now() - start - timed.prompt_seconds;
+  timed.ids = std::move(engine.take_finished().front().ids);
+  return timed;
 }
 
 int run(const Options& options) {
@@ -130,20 +110,23 @@ int run(const Options& options) {
   build.facts = detect_hardware(options.device);
   build.ops = options.ops;
   const auto model = bench_model(options.model, options.prompt + options.new_tokens, build);
-  const Answer answer = options.engine ? answer_of_engine(model->decoder, options)
-                                       : answer_of_generator(model->decoder, options);
-  std::vector<rollout::Generation> runs;
+  rollout::EngineOptions engine_options = rollout::options_of_conversation();
+  engine_options.page_tokens = options.page;
+  engine_options.cache_tokens = options.page;
+  engine_options.chunk_tokens = options.chunk;
+  rollout::Engine engine(model->decoder, engine_options);
+  std::vector<Timed> runs;
   for (int64_t r = 0; r <= options.runs; ++r) {  // each its own prompt, the first to warm up
-    const rollout::Generation found = answer(prompt_of(options, model->decoder.config().vocab_size, r));
-    if (r > 0) runs.push_back(found);
+    Timed found = answer(engine, prompt_of(options, model->decoder.config().vocab_size, r), options);
+    if (r > 0) runs.push_back(std::move(found));
   }
   std::string ids;  // of the last run
   for (const int32_t id : runs.back().ids) ids += fmt::format("{}{}", ids.empty() ? "" : ", ", id);
   std::sort(runs.begin(), runs.end(),
-            [](const auto& a, const auto& b) { return a.decode_seconds < b.decode_seconds; });
-  const rollout::Generation& median = runs[runs.size() / 2];
+            [](const auto& a, const auto& b) { return a.answer_seconds < b.answer_seconds; });
+  const Timed& median = runs[runs.size() / 2];
   // The first token comes with the prompt.
-  const double speed = static_cast<double>(median.ids.size() - 1) / median.decode_seconds;
+  const double speed = static_cast<double>(median.ids.size() - 1) / median.answer_seconds;
   const double bytes = bytes_per_token(*model, options);
   const int64_t memory = peak_resident_bytes();  // before the speed of memory is measured
   const double peak = measured_copy(build.facts);
@@ -151,12 +134,10 @@ int run(const Options& options) {
       "{\"model\": \"%s\", \"prompt_tokens\": %lld, \"new_tokens\": %zu, \"prefill_ms\": %.2f, "
       "\"tokens_per_second\": %.1f, \"token_ms\": %.3f, \"gb_per_token\": %.3f, \"gb_per_second\": %.1f, "
       "\"of_peak\": %.3f, \"resident_gib\": %.3f, \"temperature\": %.2f, \"captured\": %s, \"ids\": [%s]}\n",
-      options.model.c_str(), static_cast<long long>(median.prompt_tokens), median.ids.size(),
-      median.prefill_seconds * 1e3, speed, 1e3 / speed, bytes / 1e9, bytes * speed / 1e9,
-      bytes * speed / peak, static_cast<double>(memory) / (1 << 30), options.sampling.temperature,
-      (options.engine ? model->decoder.batches_on_device() : model->decoder.decodes_on_device()) ? "true"
-                                                                                                 : "false",
-      ids.c_str());
+      options.model.c_str(), static_cast<long long>(options.prompt), median.ids.size(),
+      median.prompt_seconds * 1e3, speed, 1e3 / speed, bytes / 1e9, bytes * speed / 1e9, bytes * speed / peak,
+      static_cast<double>(memory) / (1 << 30), options.sampling.temperature,
+      model->decoder.batches_on_device() ? "true" : "false", ids.c_str());
   return 0;
 }
 
@@ -172,7 +153,7 @@ int main_checked(int argc, char** argv) {
                arguments.take("--prompt", options.prompt) || arguments.take("--tokens", options.tokens) ||
                arguments.take("--new", options.new_tokens) || arguments.take("--runs", options.runs) ||
                arguments.take("--threads", options.threads) || arguments.take("--chunk", options.chunk) ||
-               arguments.take("--page", options.page) || arguments.take_flag("--engine", options.engine) ||
+               arguments.take("--page", options.page) ||
                arguments.take("--temperature", options.sampling.temperature) ||
                arguments.take("--top-k", options.sampling.top_k, 0) ||
                arguments.take("--top-p", options.sampling.top_p)))

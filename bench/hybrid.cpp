@@ -11,7 +11,7 @@
 #include "device/transfer.h"
 #include "models/model.h"
 #include "optimizers/adamw.h"
-#include "rollout/generator.h"
+#include "rollout/engine.h"
 #include "training/trainer.h"
 
 namespace temper {
@@ -109,23 +109,26 @@ Json report(const Options& options, const models::Model& model, const Side& firs
 int run_decode(const Options& options) {
   const auto model = random_model(options, false);
   struct Text {
-    rollout::Generator generator;
+    std::unique_ptr<rollout::Engine> engine;
     std::vector<int32_t> ids;  // its prompt, then what was generated behind it
     Side steps = {};
-  } texts[] = {{rollout::Generator(model->decoder), {}}, {rollout::Generator(model->decoder), {}}};
+  } texts[2];
   const Random random(1, RandomPurpose::kData);
-  for (Text& text : texts)
+  for (Text& text : texts) {
+    text.engine = std::make_unique<rollout::Engine>(model->decoder, rollout::options_of_conversation());
     for (int64_t i = 0; i < (&text == texts ? options.shorter : options.longer); ++i)
       text.ids.push_back(static_cast<int32_t>(random.below(kVocab, static_cast<uint64_t>(i))));
-  rollout::GenerateOptions generate;
-  generate.max_new_tokens = options.new_tokens;
+  }
   for (int64_t i = 0; i <= options.runs; ++i)
     for (Text& text : texts) {
       double wall = 0, cpu = 0;  // when the first token, which comes with the prompt, is there
-      const rollout::Generation made = text.generator.generate(text.ids, generate, [&](int32_t) {
-        if (wall == 0) wall = seconds_now(), cpu = cpu_seconds_now();
-        return true;
-      });
+      rollout::Request request;
+      request.prompt = text.ids;
+      request.max_new_tokens = options.new_tokens;
+      text.engine->add(std::move(request));
+      while (text.engine->step())
+        if (wall == 0 && !text.engine->new_tokens().empty()) wall = seconds_now(), cpu = cpu_seconds_now();
+      const rollout::Completion made = std::move(text.engine->take_finished().front());
       text.ids.insert(text.ids.end(), made.ids.begin(), made.ids.end());
       const auto steps = static_cast<double>(made.ids.size() - 1);
       if (i > 0)  // the first warms up

@@ -17,7 +17,6 @@ void add_adamw();
 void add_attention();
 void add_chunk_gated_delta_rule();
 void add_cross_entropy();
-void add_decode_attention();
 void add_delta_rows();
 void add_embedding();
 void add_fake_quantize();
@@ -29,6 +28,7 @@ void add_recurrent_gated_delta_rule();
 void add_residual_norm();
 void add_rms_norm();
 void add_rotary();
+void add_paged_attention();
 void add_sample();
 void add_swiglu();
 void add_probes();  // of the ops that none of the others measures

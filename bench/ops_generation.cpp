@@ -1,34 +1,42 @@
 // What runs once per token; bound by memory.
+#include <numeric>
+
 #include "bench/ops.h"
-#include "ops/attention/decode_attention.h"
+#include "ops/attention/paged_attention.h"
 #include "ops/sample/sample.h"
 
 namespace temper::bench {
 
-// Caches that are nearly full: a token goes to the last place.
-void add_decode_attention() {
-  using ops::DecodeAttention;
-  constexpr int64_t kCapacity = 4096;
+// The next token of each sequence, behind full pages.
+void add_paged_attention() {
+  using ops::PagedAttention;
+  constexpr int64_t kHeld = 4080, kPageTokens = 16, kPages = kHeld / kPageTokens + 1;
   for (const DType dtype : kDTypes)
     for (const Size& size : sizes())
       for (const int64_t sequences : {1, 16}) {
         const int64_t heads = size.model.heads, kv_heads = size.model.kv_heads, dim = size.model.head_dim;
-        for_each_provider<DecodeAttention>(
+        for_each_provider<PagedAttention>(
             {dtype, heads, kv_heads, dim, false},
-            label(dtype, fmt::format("{}.{}x{}", size.model.name, sequences, kCapacity)), size.eager,
+            label(dtype, fmt::format("{}.{}x{}", size.model.name, sequences, kHeld)), size.eager,
             [&](const auto& name, const auto& ops) {
               add(name + "/token", dtype, [=] {
-                const Shape one{sequences, kv_heads, dim}, cache{sequences, kCapacity, kv_heads, dim};
-                DecodeAttention op;
+                const Shape one{sequences, kv_heads, dim},
+                    pages{sequences * kPages, kPageTokens, kv_heads, dim};
+                std::vector<int32_t> starts(static_cast<size_t>(sequences + 1)),
+                    tables(static_cast<size_t>(sequences * kPages));
+                std::iota(starts.begin(), starts.end(), 0);
+                std::iota(tables.begin(), tables.end(), 0);
+                PagedAttention op;
                 op.q = filled({sequences, heads, dim}, dtype);
                 op.k = op.v = filled(one, dtype);
-                op.keys = filled(cache, dtype), op.values = filled(cache, dtype);
-                op.lengths = Tensor::from(std::vector<int32_t>(static_cast<size_t>(sequences), kCapacity - 1))
-                                 .on(machine().device);
+                op.keys = filled(pages, dtype), op.values = filled(pages, dtype);
+                op.sequences = {Tensor::from(starts),
+                                Tensor::from(std::vector<int32_t>(static_cast<size_t>(sequences), kHeld)),
+                                Tensor::from(tables).reshape({sequences, kPages})};
                 op.scale = 0.088f;
-                return Timed{[=] { decode_attention(ops, op); },
+                return Timed{[=] { paged_attention(ops, op); },
                              {},
-                             {4 * static_cast<double>(sequences * heads * kCapacity * dim),
+                             {4 * static_cast<double>(sequences * heads * kHeld * dim),
                               static_cast<double>(op.keys.bytes() + op.values.bytes())}};
               });
             });

@@ -58,7 +58,7 @@ int run(int argc, char** argv) {
   if (!word.empty()) fail("unknown argument '{}'", word);
   machine() = detect_hardware(device);
   for (const auto& add_all :
-       {add_linear, add_lora_linear, add_dropout, add_fake_quantize, add_attention, add_decode_attention,
+       {add_linear, add_lora_linear, add_dropout, add_fake_quantize, add_attention, add_paged_attention,
         add_cross_entropy, add_embedding, add_rms_norm, add_residual_norm, add_rotary, add_swiglu, add_sample,
         add_adamw, add_global_norm, add_chunk_gated_delta_rule, add_delta_rows,
         add_recurrent_gated_delta_rule})

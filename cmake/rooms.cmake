@@ -268,8 +268,9 @@ function(temper_list_files kind)
     list(APPEND sources ${files})
   endforeach()
   list(JOIN ARGN "," rooms)
+  list(LENGTH sources count) # in the command, which runs again when a file is gone
   add_custom_command(OUTPUT ${list}
-    COMMAND ${CMAKE_COMMAND} -D KIND=${kind} -D FOLDER=${folder} -D ROOMS=${rooms} -D OUTPUT=${list}
+    COMMAND ${CMAKE_COMMAND} -D KIND=${kind} -D FOLDER=${folder} -D ROOMS=${rooms} -D OUTPUT=${list} -D FILES=${count}
       -P ${PROJECT_SOURCE_DIR}/cmake/kernels.cmake
     DEPENDS ${PROJECT_SOURCE_DIR}/cmake/kernels.cmake ${sources} COMMENT "Listing what src/${kind} registers" VERBATIM)
   # A library of its own: nothing that temper_lib is made of must be built before the list is written.

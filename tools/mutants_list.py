@@ -142,10 +142,9 @@ MUTANTS = [
          edits=[(PASS, "pass.cu_seqlens_q = pass.cu_seqlens_k = input.cu_seqlens;",
                  "pass.cu_seqlens_q = pass.cu_seqlens_k =\n"
                  "      Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())});")]),
-    dict(name="a cached document forgets where its end is", found_by=tests(suites=FLOAT32, test="Greedy*"),
-         edits=[(PASS, "Tensor::from(std::vector<int32_t>{0, end});\n",
-                 "Tensor::from(std::vector<int32_t>{0, end});\n"
-                 "    if (input.ids.numel() == 1) pass.positions.fill_zero();\n")]),
+    dict(name="a token in pages forgets what its sequence holds", found_by=tests(suites=FLOAT32, test="Greedy*"),
+         edits=[(PASS, "*position++ = static_cast<int32_t>(at);",
+                 "*position++ = static_cast<int32_t>(at - sequences.held_by(s));")]),
 
     # Latent attention.
     dict(name="pairs of latent attention are halves", found_by=tests("deepseek_v3"),

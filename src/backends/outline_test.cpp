@@ -57,8 +57,7 @@ void check(const OpInfo& op, const KernelInfo& kernel, DType dtype, const Hardwa
 void check_all(const HardwareFacts& facts) {
   for (const auto& [name, op] : op_infos().entries()) {
     // Generation is not planned.
-    if (op.probe == nullptr || name == "decode_attention" || name == "latent_decode" ||
-        name == "paged_attention" || name == "sample")
+    if (op.probe == nullptr || name == "latent_decode" || name == "paged_attention" || name == "sample")
       continue;
     for (const KernelInfo& kernel : op.kernels()) {
       if (!kernel.hardware.empty() && kernel.hardware != facts.hardware) continue;

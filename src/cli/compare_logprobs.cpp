@@ -106,8 +106,7 @@ std::string kernels_in(const layers::Decoder& model, int64_t layer, bool adapted
   std::set<std::string> all;
   const std::string scope = fmt::format("layers.{}.", layer);
   for (const ops::ModuleKernel& each : model.ops().bindings())
-    if (each.module.starts_with(scope) && (adapted || !each.op.starts_with("lora")) && each.op != "dropout" &&
-        each.op != "decode_attention")
+    if (each.module.starts_with(scope) && (adapted || !each.op.starts_with("lora")) && each.op != "dropout")
       all.insert(fmt::format("{} of {} by {}", each.op, each.module.substr(scope.size()), each.provider));
   std::string text;
   for (const std::string& each : all) text += (text.empty() ? "" : ", ") + each;

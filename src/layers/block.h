@@ -10,7 +10,6 @@
 #include "layers/binding.h"
 #include "layers/paged_states.h"
 #include "layers/router_trace.h"
-#include "layers/sequence_state.h"
 #include "ops/moe_router/moe_router.h"
 #include "primitives/primitives.h"
 
@@ -26,14 +25,12 @@ struct Pass {
   AdaptedRows stream_rows = {};  // of the tokens of the residual stream that are here
   // Whose rows other ranks may send here, in the same order on all ranks: those of `rows`, or more.
   std::vector<const Adapter*> adapters = {};
-  bool divides_tokens = false;           // tensor ranks have some of the stream's tokens each (ModelRanks)
-  const SequenceState* state = nullptr;  // of one document that the tokens continue; null: there is none
-  bool decodes = false;                  // one token; the rest is undefined, as the host knows nothing of it
+  bool divides_tokens = false;  // tensor ranks have some of the stream's tokens each (ModelRanks)
   // Of sequences whose states are `pages`, which the tokens continue; null: there are none.
   const PagedBatch* batch = nullptr;
   const PagedStates* pages = nullptr;
-  // The documents that follow one another, on the CPU. A document sees its own keys behind what the state
-  // holds, or the rows that `seen` chooses.
+  // The documents that follow one another, on the CPU. A document sees its own keys, or the rows that `seen`
+  // chooses.
   Tensor cu_seqlens_q = {}, cu_seqlens_k = {};      // [documents + 1] int32
   std::optional<primitives::ChosenRows> seen = {};  // none: all once
   // [documents] int32 on the CPU: the document that each continues, or -1 (ops/documents.h); undefined: none.
@@ -58,16 +55,14 @@ inline Tensor places_of(const Pass& pass) {
 class BoundMixer {
  public:
   virtual ~BoundMixer() = default;
-  // [tokens, hidden] to the same; of several tensor ranks each gives a part of the sum. `state`: the layer's
-  // of pass.state, which takes the tokens in; or null.
-  // Where the pass decodes, what the step depends on stands on the device (Decoder::decode).
-  virtual Var forward(Tape& tape, const Var& x, const Pass& pass, MixerState* state) const = 0;
+  // [tokens, hidden] to the same; of several tensor ranks each gives a part of the sum.
+  virtual Var forward(Tape& tape, const Var& x, const Pass& pass) const = 0;
   // The same for the sequences of pass.batch, whose states in this layer are `pages`.
   virtual Var forward_batch(Tape& tape, const Var& x, const Pass& pass, const MixerPages& pages) const = 0;
   // Whether a token leaves behind the same in either form, as one that decodes and as part of a prompt.
   virtual bool decodes_as_prompts() const = 0;
-  virtual bool decodes_on_device() const = 0;  // whether it leaves the host out of a pass that decodes
-  // The same of forward_batch, where what the host knows comes as tensor/host_inputs.h says.
+  // Whether forward_batch may be captured where each sequence gets one token: what the host knows comes as
+  // tensor/host_inputs.h says.
   virtual bool batches_on_device() const { return false; }
   // The op whose kernel asks the CPU in every step, so that a step cannot be captured; empty where none does.
   virtual std::string_view asks_host() const = 0;
@@ -79,8 +74,7 @@ class BoundChannel {
   virtual Var forward(Tape& tape, const Var& x, const Pass& pass) const = 0;  // as of mixers
   // Of channels that choose experts: what their choice adds to the scores, [experts] float32; null: nothing.
   virtual const BoundWeight* choice_bias() const { return nullptr; }
-  // As of mixers.
-  virtual bool decodes_on_device() const = 0;
+  virtual bool batches_on_device() const = 0;  // as of mixers
   virtual std::string_view asks_host() const = 0;
 };
 
@@ -89,14 +83,12 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
   virtual void declare(WeightScope& weights) const = 0;
-  // What each of `tensor` ranks, at least 2, has of it: of that ops are named, modules bound and states made.
+  // What each of `tensor` ranks, at least 2, has of it: of that ops are named, modules bound and pages made.
   // An Error where it cannot be divided so.
   virtual std::shared_ptr<const Mixer> on_tensor_ranks(int tensor) const = 0;
   virtual void name_ops(OpScope& ops) const = 0;
   virtual std::unique_ptr<BoundMixer> bind(const Binding& binding) const = 0;
-  // What one sequence of up to `capacity` tokens leaves behind, tag kv_cache.
-  virtual std::unique_ptr<MixerState> make_state(int64_t capacity, DType dtype, Device device) const = 0;
-  // The same of many sequences.
+  // What sequences leave behind.
   virtual std::unique_ptr<MixerPages> make_pages(const PageSizes& sizes, DType dtype,
                                                  Device device) const = 0;
   // Of the matrix products of one forward pass over documents of these lengths (a multiply-add counts two).

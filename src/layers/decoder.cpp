@@ -38,14 +38,6 @@ Binding Decoder::binding(const std::string& scope, quantizers::Quantizers* quant
   return {parameters_, ops_, rope_, routers_, scope, quantizers, ranks_};
 }
 
-SequenceState Decoder::make_state(int64_t capacity) const {
-  std::vector<std::unique_ptr<MixerState>> states;
-  for (const Block& block : config_.blocks)
-    states.push_back(block.on_tensor_ranks(ranks_.tensor_ranks())
-                         .mixer->make_state(capacity, parameters_.dtype(), device()));
-  return {std::move(states), capacity};
-}
-
 PagedStates Decoder::make_pages(const PageSizes& sizes) const {
   std::vector<std::unique_ptr<MixerPages>> layers;
   for (const Block& block : config_.blocks)
@@ -93,9 +85,8 @@ bool rows_differ(const ModelRanks& ranks, const Pass& pass) {
 
 Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options) const {
   if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
-  invariant(options.state == nullptr || !tape.recording(), "a state is for inference");
   check_ids(input.ids.values<int32_t>(), config_.vocab_size);
-  check_boundaries(input, options.state == nullptr ? 0 : options.state->length());
+  check_boundaries(input);
   const HostScope scope(device());  // layers ask for the same of the documents
   Pass pass = passes().of(input, options);
   const bool checkpoint = options.checkpoint_layers && tape.recording();
@@ -109,24 +100,13 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   if (rows_differ(ranks_, pass) && tape.recording() && !stream.x.requires_grad())
     stream.x = tape.variable(stream.x.value);
   stream = layers_.forward(tape, stream, pass, checkpoint, options.hidden_states);
-  if (options.state != nullptr) options.state->advance(input.ids.numel());
   const Var hidden = norm_end(tape, stream, pass, input.ids.numel());
   if (options.hidden_states != nullptr) options.hidden_states->push_back(hidden.value);
   return hidden;
 }
 
-Var Decoder::decode(Tape& tape, const NextToken& input, const SequenceState& state) const {
-  invariant(!tape.recording(), "a state is for inference");
-  const AdaptedRows rows{{{input.adapter, 1}}, 1};
-  Pass pass{input.positions.reshape({1, 1}), input.rope, rows, rows};
-  pass.adapters = {input.adapter};
-  pass.state = &state;
-  pass.decodes = true;
-  return norm_end(tape, layers_.forward(tape, {embed(tape, input.ids, pass), {}}, pass), pass, 1);
-}
-
 Var Decoder::forward(Tape& tape, const BatchInput& input, const PagedStates& pages) const {
-  invariant(!tape.recording(), "a state is for inference");
+  invariant(!tape.recording(), "pages are for inference");
   const int64_t tokens = input.ids.numel();
   const PageSizes& sizes = pages.sizes();
   if (input.ids.device().type == DeviceType::kCpu) check_ids(input.ids.values<int32_t>(), config_.vocab_size);
@@ -135,10 +115,6 @@ Var Decoder::forward(Tape& tape, const BatchInput& input, const PagedStates& pag
   const Pass pass = passes().of(input, pages);
   const Var start = embed(tape, from_host(input.ids, device()), pass);
   return norm_end(tape, layers_.forward(tape, {start, {}}, pass), pass, tokens);
-}
-
-bool Decoder::decodes_on_device() const {
-  return !ranks_.meet() && ops_.at<ops::Sample>("head").forward != nullptr && layers_.decodes_on_device();
 }
 
 // Ranks that divide every layer do the same passes, whose collectives are captured with them. Those that keep

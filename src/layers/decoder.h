@@ -68,15 +68,6 @@ Json describe(const DecoderConfig& config);
 // Of the matrix products of one forward pass over documents of these lengths (a multiply-add counts two).
 double forward_flops(const DecoderConfig& config, std::span<const int32_t> document_lengths);
 
-// The next token of a sequence, all on the model's device, where the step's results change it for the next
-// one.
-struct NextToken {
-  Tensor ids;                        // [1] int32
-  Tensor positions;                  // [1] int32: the token's, which is how many tokens the state holds
-  std::vector<RopeTables> rope;      // of Decoder::prepare_positions, for all positions of the state
-  const Adapter* adapter = nullptr;  // null: the model alone
-};
-
 // The next tokens of several sequences, those of each one after the other.
 struct BatchInput {
   Tensor ids;  // [tokens] int32, on the CPU, or of the vocabulary on the model's device
@@ -117,10 +108,8 @@ class Decoder {
 
   // Grows the rotary tables to `positions`, so that forward passes up to there may run on several threads.
   std::vector<RopeTables> prepare_positions(int64_t positions) const { return rope_.up_to(positions); }
-  SequenceState make_state(int64_t capacity) const;
 
   struct Options {
-    SequenceState* state = nullptr;  // one document, continued after what the state holds
     bool checkpoint_layers = false;  // recompute each layer in backward instead of keeping its activations
     // [tokens, hidden] each: the input of each layer, then what the final norm gives.
     std::vector<Tensor>* hidden_states = nullptr;
@@ -136,17 +125,12 @@ class Decoder {
   // Hidden states after the final norm, [tokens, hidden].
   Var forward(Tape& tape, const DecoderInput& input, const Options& options) const;
   Var forward(Tape& tape, const DecoderInput& input) const { return forward(tape, input, {}); }
-  // The same for one token that continues the state, [1, hidden]. What the step depends on stands on the
-  // device, so that its work can be captured once and run again; the host advances the state.
-  Var decode(Tape& tape, const NextToken& input, const SequenceState& state) const;
   PagedStates make_pages(const PageSizes& sizes) const;
   // The same for tokens that continue sequences whose states are `pages`, [tokens, hidden].
   Var forward(Tape& tape, const BatchInput& input, const PagedStates& pages) const;
   // Whether tokens leave behind the same in either form (BoundMixer).
   bool decodes_as_prompts() const { return layers_.decodes_as_prompts(); }
-  // Whether the kernels of decode() and sampling leave the host out of it.
-  bool decodes_on_device() const;
-  // The same of passes over sequences that get one token each.
+  // Whether passes over sequences that get one token each, and sampling, may be captured.
   bool batches_on_device() const;
   // The op of a training step whose kernel asks the CPU each time; empty where none does.
   std::string_view asks_host() const;

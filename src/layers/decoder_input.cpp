@@ -24,7 +24,7 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
           std::move(continued)};
 }
 
-void check_boundaries(const DecoderInput& input, int64_t held) {
+void check_boundaries(const DecoderInput& input) {
   const auto starts = input.cu_seqlens.values<int32_t>(), positions = input.positions.values<int32_t>();
   const int64_t tokens = input.positions.dim(1);
   if (starts.size() < 2 || starts.front() != 0 || starts.back() != tokens ||
@@ -33,7 +33,7 @@ void check_boundaries(const DecoderInput& input, int64_t held) {
   for (size_t d = 0; d + 1 < starts.size(); ++d) {
     const auto before = static_cast<size_t>(input.continued.empty() ? 0 : std::max(input.continued[d], 0));
     const bool continues = !input.continued.empty() && input.continued[d] >= 0;
-    const int64_t first = continues ? starts[before + 1] - starts[before] : held;
+    const int64_t first = continues ? starts[before + 1] - starts[before] : 0;
     for (int32_t row = starts[d]; row < starts[d + 1]; ++row) {
       const int64_t expected = first + row - starts[d], found = positions[static_cast<size_t>(row)];
       const bool begins = row == starts[d];

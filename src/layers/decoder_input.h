@@ -25,9 +25,9 @@ struct DecoderInput {
 DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths,
                         std::vector<int32_t> continued = {});
 
-// An Error where positions and cu_seqlens say different documents: each begins at 0, behind the document that
-// it continues, or behind the `held` tokens of a state, and rises (positions may be left out).
-void check_boundaries(const DecoderInput& input, int64_t held);
+// An Error where positions and cu_seqlens say different documents: each begins at 0, or behind the document
+// that it continues, and rises (positions may be left out).
+void check_boundaries(const DecoderInput& input);
 
 // An Error where an id is outside the vocabulary: before ids travel to a device, where no kernel checks them.
 void check_ids(std::span<const int32_t> ids, int64_t vocab_size);

@@ -67,15 +67,9 @@ bool LayerStack::decodes_as_prompts() const {
                      [](const ResidualLayer& layer) { return layer.mixer().decodes_as_prompts(); });
 }
 
-bool LayerStack::decodes_on_device() const {
-  return std::all_of(layers_.begin(), layers_.end(), [](const ResidualLayer& layer) {
-    return layer.mixer().decodes_on_device() && layer.channel().decodes_on_device();
-  });
-}
-
 bool LayerStack::batches_on_device() const {
   return std::all_of(layers_.begin(), layers_.end(), [](const ResidualLayer& layer) {
-    return layer.mixer().batches_on_device() && layer.channel().decodes_on_device();
+    return layer.mixer().batches_on_device() && layer.channel().batches_on_device();
   });
 }
 

@@ -27,7 +27,6 @@ class LayerStack {
 
   // Of all layers, as of BoundMixer and BoundChannel.
   bool decodes_as_prompts() const;
-  bool decodes_on_device() const;
   bool batches_on_device() const;
   std::string_view asks_host() const;
 

@@ -71,25 +71,18 @@ Pass PassBuilder::of(const DecoderInput& input, const Decoder::Options& options)
   Pass pass{from_host(input.positions, device_), rope, {options.adapters, tokens}};
   pass.adapters.assign(options.all_adapters.begin(), options.all_adapters.end());
   if (pass.adapters.empty() && !options.adapters.empty()) pass.adapters = {options.adapters.front().adapter};
-  pass.state = options.state;
-  pass.divides_tokens = ranks_.divides_tokens(options.state == nullptr);
+  pass.divides_tokens = ranks_.divides_tokens(true);
   const int64_t own = ranks_.own_tokens(tokens, true);
   pass.stream_rows = pass.divides_tokens ? pass.rows.part(ranks_.tensor_place() * own, own) : pass.rows;
   if (input.counted.defined() && routers_ > 0) pass.counted = from_host(input.counted, device_);
-  add_documents(pass, input, options.state);
+  add_documents(pass, input);
   pass.stream = options.stream;
   add_routers(pass, options.routers, tokens);
   return pass;
 }
 
-void PassBuilder::add_documents(Pass& pass, const DecoderInput& input, const SequenceState* state) const {
+void PassBuilder::add_documents(Pass& pass, const DecoderInput& input) const {
   pass.cu_seqlens_q = pass.cu_seqlens_k = input.cu_seqlens;
-  invariant(state == nullptr || (input.cu_seqlens.numel() == 2 && input.continued.empty()),
-            "a state continues one document");
-  if (state != nullptr) {
-    const auto end = static_cast<int32_t>(state->length() + input.ids.numel());
-    pass.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
-  }
   if (input.continued.empty()) return;
   std::vector<int32_t> starts_k;
   pass.seen = seen_rows(input, starts_k);

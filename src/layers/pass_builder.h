@@ -12,7 +12,7 @@ class PassBuilder {
               Device device)
       : config_(config), ranks_(ranks), rope_(rope), routers_(routers), device_(device) {}
 
-  // Over documents, of which one may continue a state.
+  // Over documents.
   Pass of(const DecoderInput& input, const Decoder::Options& options) const;
   // Over sequences whose states lie in pages. Both have to outlive the pass.
   Pass of(const BatchInput& input, const PagedStates& pages) const;
@@ -20,7 +20,7 @@ class PassBuilder {
  private:
   // `trace` and, where a run balances by force, the experts of its tokens.
   void add_routers(Pass& pass, const std::shared_ptr<RouterTrace>& trace, int64_t tokens) const;
-  void add_documents(Pass& pass, const DecoderInput& input, const SequenceState* state) const;
+  void add_documents(Pass& pass, const DecoderInput& input) const;
 
   const DecoderConfig& config_;
   const ModelRanks& ranks_;

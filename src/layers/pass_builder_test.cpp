@@ -52,17 +52,6 @@ TEST_F(Passes, ADocumentThatContinuesAnotherSeesItsTokensFirst) {
   EXPECT_EQ(values_in(pass.continued), (std::vector<int32_t>{-1, 0, 0}));
 }
 
-TEST_F(Passes, TokensBehindAStateSeeWhatItHolds) {
-  SequenceState state({}, 16);
-  state.advance(3);
-  const std::vector<int32_t> ids{4, 5}, lengths{2};
-  Decoder::Options options;
-  options.state = &state;
-  const Pass pass = builder().of(make_input(ids, lengths), options);
-  EXPECT_EQ(values_in(pass.cu_seqlens_q), (std::vector<int32_t>{0, 2}));
-  EXPECT_EQ(values_in(pass.cu_seqlens_k), (std::vector<int32_t>{0, 5}));
-}
-
 TEST_F(Passes, RotaryTablesGrowToTheLongestDocument) {
   const std::vector<int32_t> ids(40, 1), lengths{40};
   EXPECT_GE(builder().of(make_input(ids, lengths), Decoder::Options{}).rope.at(0).cos.dim(0), 40);

@@ -50,10 +50,9 @@ Stream ResidualLayer::forward(Tape& tape, size_t index, const Stream& stream, co
                               std::vector<Tensor>* hidden_states) const {
   const ops::NormedSum in = read(tape, input_norm_, stream.x, stream.branch, pass.stream_rows);
   if (hidden_states != nullptr) hidden_states->push_back(in.sum.value);
-  MixerState* const state = pass.state == nullptr ? nullptr : &pass.state->layer(index);
   const auto mix = [&](const Var& x) {
     return pass.batch != nullptr ? mixer_->forward_batch(tape, x, pass, pass.pages->layer(index))
-                                 : mixer_->forward(tape, x, pass, state);
+                                 : mixer_->forward(tape, x, pass);
   };
   const auto work = [&](const Var& x) { return channel_->forward(tape, x, pass); };
   if (pass.stream != nullptr) pass.stream->push_back(in.sum.value);

@@ -43,24 +43,6 @@ TEST(Boundaries, OfDocumentsThatContinueAnother) {
              "token 3 is at position 3, but at 2 of document 2");
 }
 
-TEST(Boundaries, BehindAState) {
-  const auto model = tiny_model({.type = "qwen3_5_text"});
-  layers::SequenceState state = model->decoder.make_state(12);
-  const auto pass = [&](const DecoderInput& input) {
-    return error_of([&] {
-      Tape tape(false);
-      layers::Decoder::Options options;
-      options.state = &state;
-      model->decoder.forward(tape, input, options);
-    });
-  };
-  EXPECT_EQ(pass(layers::make_input(kRow, std::vector<int32_t>{6})), "");
-  expect_has(pass(layers::make_input(kRow, std::vector<int32_t>{6})),
-             "token 0 is at position 0, but at 6 of document 0");
-  EXPECT_EQ(state.length(), 6);
-  EXPECT_EQ(pass(with_positions({6}, {6, 7, 8, 9, 10, 11})), "");
-}
-
 TEST(Boundaries, CuSeqlensFillTheRow) {
   DecoderInput input = layers::make_input(kRow, std::vector<int32_t>{4, 2});
   for (const std::vector<int32_t>& starts :

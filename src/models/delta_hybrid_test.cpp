@@ -7,6 +7,7 @@
 #include "models/adapter.h"
 #include "models/config_test_support.h"
 #include "primitives/primitives.h"
+#include "tests/support/paged_text.h"
 #include "tests/support/relative_error.h"
 
 namespace temper::models {
@@ -25,19 +26,12 @@ std::unique_ptr<Model> build(const char* type, std::optional<primitives::FrozenF
   return model;
 }
 
-// Logits of some tokens behind what the state holds.
-Tensor piece(const Model& model, layers::SequenceState* state, std::span<const int32_t> ids) {
+Tensor whole(const Model& model) {
   Tape tape(false);
-  layers::Decoder::Options options;
-  options.state = state;
-  layers::DecoderInput input = layers::make_input(ids, std::vector{static_cast<int32_t>(ids.size())});
-  if (state != nullptr)
-    for (int32_t& position : input.positions.values<int32_t>())
-      position += static_cast<int32_t>(state->length());
-  return model.decoder.logits(tape, model.decoder.forward(tape, input, options)).value;
+  return model.decoder
+      .logits(tape, model.decoder.forward(tape, layers::make_input(kIds, std::vector{kTokens})))
+      .value;
 }
-
-Tensor whole(const Model& model) { return piece(model, nullptr, kIds); }
 
 TEST(DeltaHybrid, AnySplitInPiecesGivesTheSame) {
   for (const char* type : kTypes) {
@@ -45,26 +39,26 @@ TEST(DeltaHybrid, AnySplitInPiecesGivesTheSame) {
     const Tensor expected = whole(*model);
     for (int32_t first = 1; first < kTokens; ++first) {
       SCOPED_TRACE(fmt::format("{}, {} tokens first", type, first));
-      layers::SequenceState state = model->decoder.make_state(kTokens);
+      PagedText text(model->decoder);
       for (const auto& [begin, count] : {std::pair{0, first}, {first, kTokens - first}}) {
-        const Tensor found = piece(*model, &state, std::span(kIds).subspan(begin, count));
-        EXPECT_LE(relative_error(found, expected.narrow(0, begin, count)), 2e-6);
+        Tape tape(false);
+        const Var hidden = text.prompt(tape, std::span(kIds).subspan(begin, count));
+        EXPECT_LE(relative_error(model->decoder.logits(tape, hidden).value, expected.narrow(0, begin, count)),
+                  2e-6);
       }
     }
   }
 }
 
-void expect_steps_as_whole(const Model& model, layers::SequenceState& state) {
+void expect_steps_as_whole(const Model& model, PagedText& text) {
   constexpr int32_t kPrompt = 7;
   const Tensor expected = whole(model);
-  piece(model, &state, std::span(kIds).first(kPrompt));
+  Tape tape(false);
+  text.prompt(tape, std::span(kIds).first(kPrompt));
   for (int32_t at = kPrompt; at < kTokens; ++at) {
-    Tape tape(false);
-    const layers::NextToken next{Tensor::from(std::vector{kIds[static_cast<size_t>(at)]}),
-                                 Tensor::from(std::vector{at}), model.decoder.prepare_positions(kTokens)};
-    const Tensor logits = model.decoder.logits(tape, model.decoder.decode(tape, next, state)).value;
-    EXPECT_LE(relative_error(logits, expected.narrow(0, at, 1)), 2e-5) << at;
-    state.advance(1);
+    const Var hidden = text.decode(tape, kIds[static_cast<size_t>(at)]);
+    EXPECT_LE(relative_error(model.decoder.logits(tape, hidden).value, expected.narrow(0, at, 1)), 2e-5)
+        << at;
   }
 }
 
@@ -74,12 +68,10 @@ TEST(DeltaHybrid, DecodingIsAsOnePassOverAllTokens) {
          {std::optional<primitives::FrozenFormat>(), std::optional(primitives::FrozenFormat::kFloat8)}) {
       SCOPED_TRACE(type);
       const auto model = build(type, base);
-      layers::SequenceState state = model->decoder.make_state(kTokens);
-      expect_steps_as_whole(*model, state);
-      // A state that does not grow cannot go back into the sequence: it begins again.
-      EXPECT_EQ(state.truncate(9), 0);
-      expect_steps_as_whole(*model, state);
-      EXPECT_EQ(state.truncate(kTokens), kTokens);
+      PagedText text(model->decoder);
+      expect_steps_as_whole(*model, text);
+      text.begin();  // of what was there nothing is left
+      expect_steps_as_whole(*model, text);
     }
 }
 
@@ -224,16 +216,13 @@ TEST(DeltaHybrid, DecodingWithAnAdapter) {
     const auto model = build(type);
     const auto adapter = adapter_of(*model, 1);
     const Tensor expected = adapted(*model, kIds, {kTokens}, {{adapter.get(), kTokens}});
-    layers::SequenceState state = model->decoder.make_state(kTokens);
+    PagedText text(model->decoder, kTokens, adapter.get());
     for (int32_t at = 0; at < kTokens; ++at) {
       Tape tape(false);
-      const layers::NextToken next{Tensor::from(std::vector{kIds[static_cast<size_t>(at)]}),
-                                   Tensor::from(std::vector{at}), model->decoder.prepare_positions(kTokens),
-                                   adapter.get()};
-      EXPECT_LE(relative_error(model->decoder.decode(tape, next, state).value, expected.narrow(0, at, 1)),
-                2e-5)
+      EXPECT_LE(
+          relative_error(text.decode(tape, kIds[static_cast<size_t>(at)]).value, expected.narrow(0, at, 1)),
+          2e-5)
           << type << ", token " << at;
-      state.advance(1);
     }
   }
 }

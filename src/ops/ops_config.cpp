@@ -30,7 +30,7 @@ bool segment_matches(std::string_view pattern, std::string_view segment) {
 OpsConfig all_eager(FieldValues written) {
   return {.written = std::move(written),
           .fallback = std::string(kEager),
-          .without_fallback = {"attn", "decode_attention", "latent_decode", "paged_attention"}};
+          .without_fallback = {"attn", "latent_decode", "paged_attention"}};
 }
 
 bool module_matches(std::string_view pattern, std::string_view module) {

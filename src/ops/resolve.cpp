@@ -185,9 +185,26 @@ std::vector<std::string> unread_fields() {
   return fields;
 }
 
+namespace {
+
+std::string without_suffix(const std::string& key) {
+  return key.ends_with(kSuffix) ? key.substr(0, key.size() - kSuffix.size()) : key;
+}
+
+}  // namespace
+
+std::string successor_of(const std::string& key) {
+  return without_suffix(key) == "decode_attention" ? "paged_attention" : "";
+}
+
 std::string field_of(const std::string& key) {
   const std::vector<std::string> fields = all_fields();
-  const std::string field = key.ends_with(kSuffix) ? key.substr(0, key.size() - kSuffix.size()) : key;
+  const std::string field = without_suffix(key);
+  if (const std::string now = successor_of(key); !now.empty())
+    fail(
+        "[model.ops_implementation] {} is gone: {}{} chooses for generation, too. Write that, or leave it "
+        "out",
+        key, now, kSuffix);
   if (std::find(fields.begin(), fields.end(), field) != fields.end()) return field;
   const std::string nearest = nearest_name(field, fields);
   fail("[model.ops_implementation] unknown field '{}'{}; known are [{}]", key,

@@ -42,8 +42,11 @@ std::vector<std::string> possible_names(const NameQuery& query);
 // The fields that configurations may have: those of every table and op, sorted.
 std::vector<std::string> all_fields();
 
-// A field's name without "_implementation"; an unknown one is an error with the nearest.
+// A field's name without "_implementation"; an unknown one is an error with the nearest, one that is gone an
+// error with its successor.
 std::string field_of(const std::string& key);
+// The field in whose place another one came; empty: none did.
+std::string successor_of(const std::string& key);
 
 // The same with fields for keys, without "_implementation". Empty names, empty overrides and fields that are
 // there twice are errors.

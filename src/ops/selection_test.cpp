@@ -85,6 +85,15 @@ TEST(Selection, UnknownFieldsAreErrorsWithTheNearestName) {
   }
 }
 
+TEST(Selection, AFieldThatIsGoneNamesItsSuccessor) {
+  for (const char* key : {"decode_attention", "decode_attention_implementation"})
+    expect_error(
+        [&] { bind(written(key, "eager"), machine(), {64}); },
+        fmt::format("[model.ops_implementation] {} is gone: paged_attention_implementation chooses for "
+                    "generation, too. Write that, or leave it out",
+                    key));
+}
+
 TEST(Selection, AFieldThatTheModelDoesNotReadStaysInTheReport) {
   const std::string probe = line("probe_implementation", "fast", "default") + note("or narrow") + kElsewhere +
                             note("or eager") + note("or spare");

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "models/adapter.h"
+#include "optimizers/adamw.h"
 #include "rollout/engine_test_support.h"
 
 namespace temper::rollout {
@@ -73,8 +74,22 @@ TEST_F(EngineConversation, BelongsToTheWeights) {
   model_->decoder.parameters().initialize(77, 0.3);
   EXPECT_EQ(answer(engine, next).cached_tokens, 0);
   next = continued();
+  // Each update of an optimizer changes them, too.
+  layers::ParameterStore& weights = model_->decoder.parameters();
+  optimizers::AdamW optimizer(weights, model_->decoder.ops(), {});
+  EXPECT_EQ(answer(engine, next).cached_tokens, std::ssize(next.prompt) - 1);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const GradTarget target = weights[i].grad->target(weights[i].value);
+    std::fill_n(target.buffer.data<float>(), target.buffer.numel(), 1.f);
+  }
+  optimizer.step(0.1);
+  EXPECT_EQ(answer(engine, next).cached_tokens, 0);
   const auto adapter = models::new_adapter(*model_, {.rank = 4, .alpha = 16}, 1, "");
-  next.adapter = adapter.get();
+  request.adapter = next.adapter = adapter.get();
+  EXPECT_EQ(answer(engine, next).cached_tokens, 0);
+  next = continued();
+  EXPECT_GT(answer(engine, next).cached_tokens, 0);
+  adapter->parameters().initialize(2, 0.3);
   EXPECT_EQ(answer(engine, next).cached_tokens, 0);
 }
 

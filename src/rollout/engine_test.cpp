@@ -6,24 +6,22 @@
 #include "models/adapter.h"
 #include "ops/token_log_probs/token_log_probs.h"
 #include "rollout/engine_test_support.h"
-#include "rollout/generator.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::rollout {
 namespace {
 
-TEST(Engine, GreedyTokensAreThoseOfOneSequence) {
+TEST(Engine, GreedyTokensAreThoseOfPassesOverWholeTexts) {
   for (const char* type : kTypes)
     for (const bool fast : {false, true}) {
       const auto model = tiny_model({.type = type,
                                      .ops = fast ? ops::OpsConfig() : TinyModel().ops,
                                      .experts = std::string_view(type) == "deepseek_v3"});
-      Generator generator(model->decoder);
       const std::vector<Request> requests = mixed_requests(9);
       const std::vector<Completion> found = answers_of(model->decoder, requests);
       for (size_t i = 0; i < requests.size(); ++i)
         EXPECT_EQ(found[i].ids,
-                  generator.generate(requests[i].prompt, {.max_new_tokens = requests[i].max_new_tokens}).ids)
+                  by_whole_passes(model->decoder, requests[i].prompt, requests[i].max_new_tokens))
             << type << ", request " << i;
     }
 }
@@ -220,14 +218,10 @@ TEST(Engine, AdaptersInOneBatch) {
     for (size_t i = 0; i < requests.size(); ++i)
       requests[i].adapter = std::array<const layers::Adapter*, 3>{nullptr, a.get(), b.get()}[i % 3];
     const std::vector<Completion> found = answers_of(model->decoder, requests);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      Generator generator(model->decoder);
-      EXPECT_EQ(found[i].ids, generator
-                                  .generate(requests[i].prompt, {.max_new_tokens = requests[i].max_new_tokens,
-                                                                 .adapter = requests[i].adapter})
-                                  .ids)
+    for (size_t i = 0; i < requests.size(); ++i)
+      EXPECT_EQ(found[i].ids, by_whole_passes(model->decoder, requests[i].prompt, requests[i].max_new_tokens,
+                                              requests[i].adapter))
           << type << ", request " << i;
-    }
   }
 }
 

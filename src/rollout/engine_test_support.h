@@ -30,6 +30,23 @@ inline std::vector<Completion> answers_of(const layers::Decoder& model, const st
   return all;
 }
 
+// The likeliest tokens behind a text, by a pass over all of it again for each.
+inline Ids by_whole_passes(const layers::Decoder& model, Ids text, int64_t count,
+                           const layers::Adapter* adapter = nullptr) {
+  const size_t prompt = text.size();
+  for (int64_t i = 0; i < count; ++i) {
+    Tape tape(false);
+    layers::Decoder::Options options;
+    if (adapter != nullptr) options.adapters = {{adapter, std::ssize(text)}};
+    const Tensor hidden =
+        model.forward(tape, layers::make_input(text, std::vector{static_cast<int32_t>(text.size())}), options)
+            .value;
+    const Var last = tape.constant(hidden.narrow(0, hidden.dim(0) - 1, 1));
+    text.push_back(ops::sample(model.logits(tape, last, adapter).value.values<float>(), {}, {}, 0).id);
+  }
+  return {text.begin() + static_cast<std::ptrdiff_t>(prompt), text.end()};
+}
+
 // Kernels whose results do not depend on other tokens.
 inline ops::OpsConfig invariant_kernels() { return {.written = batch_invariant_fields("cpu", DType::kF32)}; }
 

@@ -17,6 +17,7 @@
 #include "ops/swiglu/swiglu.h"
 #include "tests/support/gpu.h"
 #include "tests/support/packed_rows.h"
+#include "tests/support/paged_text.h"
 #include "tests/support/tiny_model.h"
 #include "training/adapter_trainer.h"
 
@@ -41,10 +42,7 @@ std::vector<const void*> identities(const ops::BoundOps& ops) {
 
 void generate(const layers::Decoder& decoder) {
   Tape tape(false);
-  layers::SequenceState state = decoder.make_state(8);
-  layers::Decoder::Options cached;
-  cached.state = &state;
-  decoder.forward(tape, layers::make_input(std::vector<int32_t>{1, 2, 3}, std::vector<int32_t>{3}), cached);
+  PagedText(decoder).prompt(tape, std::vector<int32_t>{1, 2, 3});
 }
 
 TEST(ModelKernels, NothingRebindsALivingModel) {
@@ -85,17 +83,10 @@ std::vector<std::string> calls_of(const std::function<void()>& work) {
 }
 
 void decode(const models::Model& model, const layers::Adapter* adapter) {
-  layers::SequenceState state = model.decoder.make_state(8);
+  PagedText text(model.decoder, 8, adapter);
   Tape tape(false);
-  layers::Decoder::Options prompt{.state = &state, .adapters = {{adapter, 3}}};
-  model.decoder.forward(tape, layers::make_input(std::vector<int32_t>{1, 2, 3}, std::vector<int32_t>{3}),
-                        prompt);
-  for (int32_t at = 3; at < 6; ++at) {
-    const Tensor token = Tensor::from(std::vector{at}).on(model.decoder.device());
-    const layers::NextToken next{token, token, model.decoder.prepare_positions(8), adapter};
-    model.decoder.decode(tape, next, state);
-    state.advance(1);
-  }
+  text.prompt(tape, std::vector<int32_t>{1, 2, 3});
+  for (int32_t at = 3; at < 6; ++at) text.decode(tape, at);
 }
 
 // A hybrid with experts over a thousand passes: packed rows in two micro-batches, checkpointing, an adapter,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tests/parity/golden_case.h"
+#include "tests/support/paged_text.h"
 #include "tests/support/relative_error.h"
 
 namespace temper::parity {
@@ -46,23 +47,16 @@ TEST_P(ModelParity, GreedyWithTheCache) {
   while (prompt < expected.size() && prompt < prompt_rows.size() && expected[prompt] == prompt_rows[prompt])
     ++prompt;
   ASSERT_GT(prompt, 0u);
-  layers::SequenceState state = model->decoder.make_state(static_cast<int64_t>(expected.size()));
-  layers::Decoder::Options options;
-  options.state = &state;
+  PagedText text(model->decoder, static_cast<int64_t>(expected.size()));
   std::vector<int32_t> ids(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(prompt));
-  std::vector<int32_t> next = ids;
   while (ids.size() < expected.size()) {
     Tape tape(false);
-    layers::DecoderInput step = layers::make_input(next, std::vector{static_cast<int32_t>(next.size())});
-    for (int32_t& position : step.positions.values<int32_t>())
-      position += static_cast<int32_t>(state.length());
-    const Tensor hidden = model->decoder.forward(tape, step, options).value;
+    const Tensor hidden = (text.length() == 0 ? text.prompt(tape, ids) : text.decode(tape, ids.back())).value;
     const Tensor logits =
         model->decoder.logits(tape, tape.constant(hidden.narrow(0, hidden.dim(0) - 1, 1))).value;
     const Tensor here = logits.on({});
     const auto row = here.values<float>();
-    next = {static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin())};
-    ids.push_back(next[0]);
+    ids.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
   }
   EXPECT_EQ(ids, expected);
 }

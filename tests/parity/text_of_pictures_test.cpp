@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "base/registry.h"
 #include "layers/glue.h"
-#include "rollout/generator.h"
+#include "rollout/engine.h"
 #include "tests/parity/golden_case.h"
 #include "tests/support/relative_error.h"
 #include "training/trainer.h"
@@ -86,11 +86,14 @@ TEST_P(TextOfPictures, Greedy) {
   const auto model = load();
   std::vector<int32_t> ids = ints(golden_.tensor("prompt"));
   const std::vector<int32_t> expected = ints(golden_.tensor("greedy"));
-  rollout::Generator generator(model->decoder);
-  rollout::GenerateOptions options;
-  options.max_new_tokens = std::ssize(expected) - std::ssize(ids);
-  options.sampling.temperature = 0;
-  const auto answer = generator.generate(ids, options);
+  rollout::Engine engine(model->decoder, rollout::options_of_conversation());
+  rollout::Request request;
+  request.prompt = ids;
+  request.max_new_tokens = std::ssize(expected) - std::ssize(ids);
+  engine.add(std::move(request));
+  while (engine.step()) {
+  }
+  const rollout::Completion answer = std::move(engine.take_finished().front());
   ids.insert(ids.end(), answer.ids.begin(), answer.ids.end());
   EXPECT_EQ(ids, expected);
 }

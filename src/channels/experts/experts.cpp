@@ -47,7 +47,7 @@ class BoundExperts : public layers::BoundChannel {
     return shared_ ? layers::residual_add(tape, shared(tape, x, pass), y) : y;
   }
   const layers::BoundWeight* choice_bias() const override { return router_.choice_bias(); }
-  bool decodes_on_device() const override { return asks_host().empty(); }
+  bool batches_on_device() const override { return asks_host().empty(); }
   std::string_view asks_host() const override {
     if (router_.asks_host()) return ops::MoeRouter::kName;
     if (!experts_->repeats) return ops::MoeExperts::kName;

@@ -23,7 +23,7 @@ class BoundGatedMlp : public layers::BoundChannel {
     return down_(tape, y, pass.rows, {.gate_up = through ? &gate_up : nullptr});
   }
 
-  bool decodes_on_device() const override { return true; }
+  bool batches_on_device() const override { return true; }
   std::string_view asks_host() const override { return {}; }
 
  private:

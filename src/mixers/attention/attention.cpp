@@ -7,9 +7,7 @@
 #include "layers/linear.h"
 #include "layers/norm.h"
 #include "mixers/attention/kv_pages.h"
-#include "mixers/attention/kv_state.h"
 #include "ops/attention/attention.h"
-#include "ops/attention/decode_attention.h"
 #include "ops/attention/paged_attention.h"
 #include "ops/rotary/rotary.h"
 
@@ -38,7 +36,6 @@ class BoundAttention : public layers::BoundMixer {
         values_(binding.activation_quantizer("attention.v_bmm_quantizer")),
         rotary_(binding.kernel<ops::Rotary>(kName)),
         attention_(binding.kernel<ops::Attention>(kName)),
-        decode_(binding.kernel<ops::DecodeAttention>(kName)),
         paged_(binding.kernel<ops::PagedAttention>(kName)) {
     if (config.sinks) sinks_ = binding.weight("attention.sinks");
     if (!config.norm.exists) return;
@@ -51,11 +48,8 @@ class BoundAttention : public layers::BoundMixer {
     k_norm_ = binding.weight("attention.k_norm.weight");
   }
 
-  Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
-    auto* const kept = static_cast<KvState*>(state);
-    return around(tape, x, pass, [&](const ops::RotatedHeads& heads) {
-      return pass.decodes ? decode(tape, heads, pass, *kept) : attend(tape, heads, pass, kept);
-    });
+  Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
+    return around(tape, x, pass, [&](const ops::RotatedHeads& heads) { return attend(tape, heads, pass); });
   }
   Var forward_batch(Tape& tape, const Var& x, const Pass& pass,
                     const layers::MixerPages& pages) const override {
@@ -68,7 +62,6 @@ class BoundAttention : public layers::BoundMixer {
     });
   }
   bool decodes_as_prompts() const override { return true; }
-  bool decodes_on_device() const override { return decode_->forward != nullptr; }
   bool batches_on_device() const override { return paged_->repeats; }
   std::string_view asks_host() const override {
     return attention_->repeats ? std::string_view() : ops::Attention::kName;
@@ -139,20 +132,8 @@ class BoundAttention : public layers::BoundMixer {
     return output_(tape, gate.value.defined() ? layers::sigmoid_gated(tape, y, gate) : y, pass.rows);
   }
 
-  Var decode(Tape& tape, const ops::RotatedHeads& heads, const Pass& pass, const KvState& state) const {
-    return tape.constant(ops::decode_attention(
-        decode_,
-        {heads.q.value, heads.k.value, heads.v.value, state.keys(), state.values(), layers::places_of(pass),
-         scale_, config_.window, sinks_.exists() ? sinks_.value() : Tensor()}));
-  }
-
-  Var attend(Tape& tape, const ops::RotatedHeads& heads, const Pass& pass, KvState* state) const {
+  Var attend(Tape& tape, const ops::RotatedHeads& heads, const Pass& pass) const {
     Var k = heads.k, v = heads.v;
-    if (state != nullptr) {
-      auto [keys, values] = state->append(pass.state->length(), k.value, v.value);
-      k = tape.constant(keys);
-      v = tape.constant(values);
-    }
     if (pass.seen) {
       k = primitives::gather_rows(tape, k, *pass.seen);
       v = primitives::gather_rows(tape, v, *pass.seen);
@@ -174,7 +155,6 @@ class BoundAttention : public layers::BoundMixer {
   std::vector<layers::Norm> norms_;  // of all queries and of all keys, or none
   ops::Bound<ops::Rotary> rotary_;
   ops::Bound<ops::Attention> attention_;
-  ops::Bound<ops::DecodeAttention> decode_;
   ops::Bound<ops::PagedAttention> paged_;
 };
 
@@ -228,19 +208,12 @@ class Attention : public layers::Mixer {
                                     .head_dim = c_.head_dim,
                                     .window = window,
                                     .sinks = c_.sinks});
-    const ops::DecodeAttention::Signature one{ops.dtype(), c_.num_heads, c_.num_kv_heads,
-                                              c_.head_dim, window,       c_.sinks};
-    ops.use<ops::DecodeAttention>(kName, one);
-    ops.use<ops::PagedAttention>(kName, one);
+    ops.use<ops::PagedAttention>(kName,
+                                 {ops.dtype(), c_.num_heads, c_.num_kv_heads, c_.head_dim, window, c_.sinks});
   }
 
   std::unique_ptr<layers::BoundMixer> bind(const layers::Binding& binding) const override {
     return std::make_unique<BoundAttention>(c_, binding);
-  }
-
-  std::unique_ptr<layers::MixerState> make_state(int64_t capacity, DType dtype,
-                                                 Device device) const override {
-    return std::make_unique<KvState>(capacity, c_.num_kv_heads, c_.head_dim, dtype, device);
   }
 
   std::unique_ptr<layers::MixerPages> make_pages(const layers::PageSizes& sizes, DType dtype,

@@ -4,7 +4,7 @@
 
 #include "layers/glue.h"
 #include "layers/linear.h"
-#include "mixers/gated_delta/delta_state.h"
+#include "mixers/gated_delta/delta_pages.h"
 #include "mixers/gated_delta/rounding_map.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
@@ -31,9 +31,8 @@ struct Projected {
 
 // What documents leave behind, and take up: both are changed where they lie.
 struct Kept {
-  Tensor windows;     // [documents, width - 1, channels]; undefined: starts at 0, and nothing is kept
-  Tensor states;      // [documents, heads, key_dim, value_dim] float32
-  Tensor slots = {};  // [documents] int32 on the device: which of both are theirs; undefined: in order
+  Tensor windows;  // [documents, width - 1, channels]; undefined: starts at 0, and nothing is kept
+  Tensor states;   // [documents, heads, key_dim, value_dim] float32
 };
 
 // The documents of some rows: adapters' rows are whole documents.
@@ -99,12 +98,9 @@ class BoundGatedDelta : public layers::BoundMixer {
         by_steps_(qkvz_.kernel()->batch_invariant && kernels_.step->batch_invariant &&
                   kernels_.step->forward != nullptr) {}
 
-  Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
-    const auto* const one = static_cast<const DeltaState*>(state);
-    const Kept kept = one == nullptr ? Kept() : Kept{one->window(), one->state()};
+  Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
     return around(tape, x, pass, [&](const Projected& in, const ops::Gates& gates) {
-      return pass.decodes ? decode(tape, in, gates, pass.rows, kept)
-                          : mix(tape, in, gates, {pass.cu_seqlens_q, pass.continued}, pass.rows, kept);
+      return mix(tape, in, gates, {pass.cu_seqlens_q, pass.continued}, pass.rows, {});
     });
   }
   Var forward_batch(Tape& tape, const Var& x, const Pass& pass,
@@ -115,9 +111,6 @@ class BoundGatedDelta : public layers::BoundMixer {
   }
   bool decodes_as_prompts() const override { return by_steps_; }
   bool batches_on_device() const override { return kernels_.step->repeats && kernels_.conv_update->repeats; }
-  bool decodes_on_device() const override {
-    return kernels_.step->forward != nullptr && kernels_.conv_update->forward != nullptr;
-  }
   std::string_view asks_host() const override {
     if (!kernels_.conv->repeats) return ops::CausalConv1d::kName;
     return kernels_.rule->repeats ? std::string_view() : ops::ChunkGatedDeltaRule::kName;
@@ -249,23 +242,19 @@ class BoundGatedDelta : public layers::BoundMixer {
     return ops::recurrent_gated_delta_rule(kernels_.step, op);
   }
 
-  // One token of each sequence.
+  // One token of each sequence. `slots` [sequences] int32 on the device: where each has what it keeps.
   Var decode(Tape& tape, const Projected& in, const ops::Gates& gates, const AdaptedRows& rows,
-             const Kept& kept) const {
+             const DeltaPages& pages, const Tensor& slots) const {
     const auto f = [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t first) {
-      const auto own = [&, rows = inputs[0].shape()[0]](const Tensor& all) {
-        return all.defined() ? all.narrow(0, first, rows) : all;
-      };
-      const bool in_slots = kept.slots.defined();
       return std::vector{tape.constant(ops::causal_conv1d_update(
-          kernels_.conv_update, {inputs[0].value, columns_of(tape, weights[0]).value,
-                                 in_slots ? kept.windows : own(kept.windows), own(kept.slots)}))};
+          kernels_.conv_update, {inputs[0].value, columns_of(tape, weights[0]).value, pages.windows(),
+                                 slots.narrow(0, first, inputs[0].shape()[0])}))};
     };
     const Heads heads =
         heads_of(tape, by_pieces(tape, rows, {in.qkv}, {&conv_weight_}, f)[0], in.qkv.dtype());
-    ops::RecurrentGatedDeltaRule op{heads.q.value,    heads.k.value, heads.v.value, gates.g.value,
-                                    gates.beta.value, kept.states,   scale_};
-    op.slots = kept.slots;
+    ops::RecurrentGatedDeltaRule op{heads.q.value,    heads.k.value,  heads.v.value, gates.g.value,
+                                    gates.beta.value, pages.states(), scale_};
+    op.slots = slots;
     return tape.constant(ops::recurrent_gated_delta_rule(kernels_.step, op));
   }
 
@@ -285,8 +274,7 @@ class BoundGatedDelta : public layers::BoundMixer {
     if (decoding > 0) {
       const auto [own, own_gates] = part(tape, in, gates, 0, decoding);
       const Tensor slots = from_host(batch.slots, in.qkv.value.device()).narrow(0, 0, decoding);
-      results.push_back(decode(tape, own, own_gates, pass.rows.part(0, decoding),
-                               {pages.windows(), pages.states(), slots}));
+      results.push_back(decode(tape, own, own_gates, pass.rows.part(0, decoding), pages, slots));
     }
     if (others > 0) {
       const int64_t own_tokens = tokens - decoding;

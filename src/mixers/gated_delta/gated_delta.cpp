@@ -1,7 +1,7 @@
 #include "mixers/gated_delta/gated_delta.h"
 
 #include "mixers/gated_delta/bound_gated_delta.h"
-#include "mixers/gated_delta/delta_state.h"
+#include "mixers/gated_delta/delta_pages.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 #include "ops/chunk_gated_delta_rule/delta_gates.h"
@@ -75,10 +75,6 @@ class GatedDelta : public layers::Mixer {
 
   std::unique_ptr<layers::BoundMixer> bind(const layers::Binding& binding) const override {
     return bind_gated_delta(c_, binding);
-  }
-
-  std::unique_ptr<layers::MixerState> make_state(int64_t, DType dtype, Device device) const override {
-    return std::make_unique<DeltaState>(c_, dtype, device);
   }
 
   std::unique_ptr<layers::MixerPages> make_pages(const layers::PageSizes& sizes, DType dtype,

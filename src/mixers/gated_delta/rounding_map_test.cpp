@@ -9,7 +9,7 @@
 #include <random>
 
 #include "base/files.h"
-#include "mixers/gated_delta/delta_state.h"
+#include "mixers/gated_delta/delta_pages.h"
 #include "mixers/gated_delta/gated_delta.h"
 
 namespace temper::mixers {
@@ -62,19 +62,27 @@ struct Bench {
   }
   Doubles weight(const char* name) const { return doubles(parameters.value(std::string("delta.") + name)); }
 
-  Tensor run(Tape& tape, int64_t first, int64_t tokens, DeltaState* state, bool decodes) const {
+  Tensor whole(Tape& tape) const {
     layers::Pass pass;
-    pass.decodes = decodes;
-    pass.cu_seqlens_q = Tensor::from(std::vector<int32_t>{0, static_cast<int32_t>(tokens)});
-    return bound->forward(tape, tape.variable(x.narrow(0, first, tokens)), pass, state).value;
+    pass.cu_seqlens_q = Tensor::from(std::vector<int32_t>{0, static_cast<int32_t>(kTokens)});
+    return bound->forward(tape, tape.variable(x), pass).value;
   }
-  // In pieces, each behind what the state holds.
+  // In pieces, each behind what those before it left.
   Doubles in_pieces(const std::vector<int64_t>& pieces, bool decodes) const {
-    DeltaState state(kConfig, DType::kBF16);
+    const DeltaPages kept(kConfig, 1, DType::kBF16);
     Doubles all;
     for (int64_t i = 0, first = 0; i < static_cast<int64_t>(pieces.size()); first += pieces[i++]) {
       Tape tape(false);
-      const Doubles found = doubles(run(tape, first, pieces[i], &state, decodes));
+      layers::PagedBatch batch;
+      batch.sequences = {Tensor::from(std::vector<int32_t>{0, static_cast<int32_t>(pieces[i])}),
+                         Tensor::from(std::vector<int32_t>{static_cast<int32_t>(first)}),
+                         Tensor::from(std::vector<int32_t>{0}).reshape({1, 1})};
+      batch.slots = Tensor::from(std::vector<int32_t>{0});
+      batch.decoding = decodes ? 1 : 0;
+      layers::Pass pass;
+      pass.batch = &batch;
+      const Doubles found =
+          doubles(bound->forward_batch(tape, tape.constant(x.narrow(0, first, pieces[i])), pass, kept).value);
       all.insert(all.end(), found.begin(), found.end());
     }
     return all;
@@ -195,7 +203,7 @@ const Mode kModes[] = {
     {"training",
      [](const Bench& bench) {
        Tape tape;
-       return doubles(bench.run(tape, 0, kTokens, nullptr, false));
+       return doubles(bench.whole(tape));
      }},
     {"prefill", [](const Bench& bench) { return bench.in_pieces({kTokens}, false); }},
     {"prefill in pieces",

@@ -5,7 +5,6 @@
 #include "layers/linear.h"
 #include "layers/norm.h"
 #include "mixers/latent_attention/latent_pages.h"
-#include "mixers/latent_attention/latent_state.h"
 #include "ops/attention/attention.h"
 #include "ops/latent_decode/latent_decode.h"
 #include "ops/latent_heads/latent_heads.h"
@@ -45,10 +44,9 @@ class BoundLatentAttention : public layers::BoundMixer {
     if (c_.q_lora_rank > 0) q_norm_.emplace(binding, "attention.q_a_norm", config.norm_eps);
   }
 
-  Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
-    auto* const kept = static_cast<LatentState*>(state);
+  Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
     const Projected own = project(tape, x, pass);
-    const Var y = pass.decodes ? decode(tape, own, pass, *kept) : attend(tape, own, pass, kept);
+    const Var y = attend_to(tape, own.q, own.latent, own.k_rope, pass.rows, pass);
     return output_(tape, layers::merge_heads(tape, y), pass.rows);
   }
   Var forward_batch(Tape& tape, const Var& x, const Pass& pass,
@@ -60,7 +58,6 @@ class BoundLatentAttention : public layers::BoundMixer {
   // One token is computed from latents, more from keys and values; of batches with batch-invariant kernels
   // all.
   bool decodes_as_prompts() const override { return expands_; }
-  bool decodes_on_device() const override { return decode_->forward != nullptr; }
   bool batches_on_device() const override { return decode_->repeats; }
   std::string_view asks_host() const override {
     return attention_->repeats ? std::string_view() : ops::Attention::kName;
@@ -87,18 +84,6 @@ class BoundLatentAttention : public layers::BoundMixer {
     return {rotated.q, kv_norm_(tape, latent, {}, pass.rows).y, rotated.k_rope};
   }
 
-  Var decode(Tape& tape, const Projected& own, const Pass& pass, const LatentState& state) const {
-    // A pass that decodes has one token.
-    const layers::AdapterRows whose =
-        pass.rows.all().empty() ? layers::AdapterRows() : pass.rows.all().front();
-    ops::LatentDecode op;
-    op.q = own.q.value;
-    op.latent = primitives::concat_last(tape, own.latent, own.k_rope).value;
-    op.cache = state.all();
-    op.lengths = layers::places_of(pass);
-    return decode(tape, std::move(op), whose);
-  }
-
   // Sequences of one adapter; op carries all of theirs.
   Var decode(Tape& tape, ops::LatentDecode op, const layers::AdapterRows& whose) const {
     op.scale = scale_;
@@ -110,25 +95,6 @@ class BoundLatentAttention : public layers::BoundMixer {
       op.update_scale = update->slices[0].scale;
     }
     return tape.constant(ops::latent_decode(decode_, layers::weight_of(tape, whose, kv_b_.weight()), op));
-  }
-
-  Var attend(Tape& tape, const Projected& own, const Pass& pass, LatentState* state) const {
-    return state == nullptr ? attend_to(tape, own.q, own.latent, own.k_rope, pass.rows, pass)
-                            : attend_to_state(tape, own, pass, *state);
-  }
-
-  // Everything that the sequence left and the pass adds to it is expanded, for one document and its adapter.
-  Var attend_to_state(Tape& tape, const Projected& own, const Pass& pass, LatentState& state) const {
-    const Tensor all = state.append(pass.state->length(), own.latent.value, own.k_rope.value);
-    const int64_t tokens = all.dim(0), rank = c_.kv_lora_rank;
-    AdaptedRows rows;
-    if (!pass.rows.all().empty()) {
-      layers::AdapterRows whole = pass.rows.all().front();
-      whole.rows = tokens;
-      rows = {{whole}, tokens};
-    }
-    return attend_to(tape, own.q, tape.constant(all.narrow(1, 0, rank).contiguous()),
-                     tape.constant(all.narrow(1, rank, c_.qk_rope_head_dim)), rows, pass);
   }
 
   // Of a batch's sequences, in front, that are computed from latents.

@@ -4,7 +4,6 @@
 
 #include "mixers/latent_attention/bound_latent_attention.h"
 #include "mixers/latent_attention/latent_pages.h"
-#include "mixers/latent_attention/latent_state.h"
 #include "ops/attention/attention.h"
 #include "ops/latent_decode/latent_decode.h"
 #include "ops/latent_heads/latent_heads.h"
@@ -85,11 +84,6 @@ class LatentAttention : public layers::Mixer {
 
   std::unique_ptr<layers::BoundMixer> bind(const layers::Binding& binding) const override {
     return bind_latent_attention(c_, binding);
-  }
-
-  std::unique_ptr<layers::MixerState> make_state(int64_t capacity, DType dtype,
-                                                 Device device) const override {
-    return std::make_unique<LatentState>(capacity, c_.kv_lora_rank, c_.qk_rope_head_dim, dtype, device);
   }
 
   std::unique_ptr<layers::MixerPages> make_pages(const layers::PageSizes& sizes, DType dtype,

@@ -3,7 +3,8 @@
 
 namespace temper::mixers {
 
-// What latent attention keeps of many sequences in one layer (LatentState), in pages.
+// What latent attention keeps of many sequences in one layer, in pages: of each token the normed latent and
+// the rotated part of the keys that all heads share, next to each other.
 class LatentPages : public layers::MixerPages {
  public:
   LatentPages(const layers::PageSizes& sizes, int64_t width, DType dtype, Device device = {})

@@ -5,6 +5,7 @@
 #include "models/adapter.h"
 #include "models/model.h"
 #include "tests/support/errors.h"
+#include "tests/support/paged_text.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/tiny_model.h"
 
@@ -106,26 +107,15 @@ Tensor whole(const Model& model, const layers::Adapter* adapter) {
   return model.decoder.logits(tape, model.decoder.forward(tape, input, options), adapter).value;
 }
 
-// Of each token behind the prompt, one by one by the step of decoding.
-Tensor by_steps(const Model& model, const layers::Adapter* adapter, layers::SequenceState& state) {
+// Of each token behind the prompt, one by one by the form for decoding.
+Tensor by_steps(const Model& model, const layers::Adapter* adapter, PagedText& text) {
   const layers::Decoder& decoder = model.decoder;
-  layers::Decoder::Options options;
-  options.state = &state;
-  if (adapter != nullptr) options.adapters = {{adapter, kPrompt}};
-  const auto prompt = std::span(kIds).first(static_cast<size_t>(kPrompt));
-  {
-    Tape tape(false);
-    decoder.forward(tape, layers::make_input(prompt, std::vector{static_cast<int32_t>(kPrompt)}), options);
-  }
+  Tape tape(false);
+  text.prompt(tape, std::span(kIds).first(static_cast<size_t>(kPrompt)));
   const Tensor logits = Tensor::empty({kTokens - kPrompt, decoder.config().vocab_size}, DType::kF32);
   for (int64_t at = kPrompt; at < kTokens; ++at) {
-    Tape tape(false);
-    const layers::NextToken next{Tensor::from(std::vector{kIds[static_cast<size_t>(at)]}),
-                                 Tensor::from(std::vector{static_cast<int32_t>(at)}),
-                                 decoder.prepare_positions(kTokens), adapter};
-    logits.narrow(0, at - kPrompt, 1)
-        .copy_from(decoder.logits(tape, decoder.decode(tape, next, state), adapter).value);
-    state.advance(1);
+    const Var hidden = text.decode(tape, kIds[static_cast<size_t>(at)]);
+    logits.narrow(0, at - kPrompt, 1).copy_from(decoder.logits(tape, hidden, adapter).value);
   }
   return logits;
 }
@@ -147,12 +137,11 @@ std::unique_ptr<Model> build(const Variant& variant) {
 }
 
 void expect_steps_as_whole(const Model& model, const layers::Adapter* adapter) {
-  layers::SequenceState state = model.decoder.make_state(kTokens);
+  PagedText text(model.decoder, kTokens, adapter);
   const Tensor expected = whole(model, adapter).narrow(0, kPrompt, kTokens - kPrompt);
-  EXPECT_LE(relative_error(by_steps(model, adapter, state), expected), 2e-5);
-  // Again from within the prompt: what follows is written over.
-  EXPECT_EQ(state.truncate(0), 0);
-  EXPECT_LE(relative_error(by_steps(model, adapter, state), expected), 2e-5);
+  EXPECT_LE(relative_error(by_steps(model, adapter, text), expected), 2e-5);
+  text.begin();  // what is there is written over
+  EXPECT_LE(relative_error(by_steps(model, adapter, text), expected), 2e-5);
 }
 
 constexpr const char* kVariants[] = {

@@ -199,7 +199,7 @@ Refusal refuse_sinks(bool sinks) {
   return "has no sinks in the softmax";
 }
 
-Probe attention_probe, decode_attention_probe, paged_attention_probe;
+Probe attention_probe, paged_attention_probe;
 
 void register_attention() {
   register_op<Attention>(
@@ -213,10 +213,9 @@ void register_attention() {
                 {"cudnn_nondeterministic", "cudnn_nondeterministic"},
                 {"cuda", "cuda"}}},
        .npu = {{{"flash_attention_2", "npu"}}, true}});
-  register_op<DecodeAttention>(compose_decode_attention, decode_attention_probe, {},
-                               {.cpu = {{{"onednn", "onednn"}}}, .gpu = {{{"cuda", "cuda"}}}});
   register_op<PagedAttention>(compose_paged_attention, paged_attention_probe, {outline_paged},
-                              {.cpu = {{{"onednn", "onednn"}, {"onednn_invariant", "onednn_invariant"}}}});
+                              {.cpu = {{{"onednn", "onednn"}, {"onednn_invariant", "onednn_invariant"}}},
+                               .gpu = {{{"cuda", "cuda"}, {"cuda_float32", "cuda_float32"}}}});
 }
 
 }  // namespace temper::ops

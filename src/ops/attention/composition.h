@@ -1,13 +1,11 @@
 #pragma once
 #include "ops/attention/attention.h"
-#include "ops/attention/decode_attention.h"
 #include "ops/attention/paged_attention.h"
 #include "ops/checks.h"
 
 namespace temper::ops {
 
 Attention::Compose compose_attention;
-DecodeAttention::Compose compose_decode_attention;
 PagedAttention::Compose compose_paged_attention;
 
 // Of any of them, for q [·, heads, ·].

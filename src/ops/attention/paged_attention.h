@@ -1,6 +1,6 @@
 #pragma once
-#include "ops/attention/decode_attention.h"
 #include "ops/paged_sequences.h"
+#include "ops/selection.h"
 
 namespace temper::ops {
 
@@ -11,7 +11,12 @@ namespace temper::ops {
 // own; for the rest each head's result is that of attention.h. Softmax and sums are float32.
 struct PagedAttention {
   static constexpr std::string_view kName = "paged_attention", kField = "paged_attention";
-  using Signature = DecodeAttention::Signature;
+  struct Signature {
+    DType dtype = DType::kF32;
+    int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    bool window = false;
+    bool sinks = false;
+  };
 
   Tensor q;             // [tokens, heads, head_dim]; tokens may have any stride
   Tensor k, v;          // [tokens, kv_heads, head_dim]; tokens may have any stride

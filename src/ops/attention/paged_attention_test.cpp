@@ -18,7 +18,10 @@ const RequiredKernels<PagedAttention> kPagedAttentionKernels{
     {{"onednn", "onednn", kCpu, kWide},
      {"onednn_invariant", "onednn", kCpu, kFloat32},
      {"cuda", "cuda", kGpu, kBFloat16,
-      [](const PagedAttention::Signature& s) { return s.head_dim % 8 == 0 && s.head_dim <= 256; }}}};
+      [](const PagedAttention::Signature& s) { return s.head_dim % 8 == 0 && s.head_dim <= 256; }},
+     {"cuda_float32", "cuda", kGpu, kFloat32, [](const PagedAttention::Signature& s) {
+        return !s.sinks && (s.head_dim <= 64 || (s.head_dim % 4 == 0 && s.head_dim <= 256));
+      }}}};
 
 struct Paged {
   std::vector<int32_t> held, added;

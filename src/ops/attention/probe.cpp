@@ -1,7 +1,6 @@
 #include <numeric>
 
 #include "ops/attention/attention.h"
-#include "ops/attention/decode_attention.h"
 #include "ops/attention/paged_attention.h"
 #include "ops/probe.h"
 
@@ -21,26 +20,6 @@ ProbeRun attention_probe(const std::string& provider, DType dtype, const Hardwar
     Tape tape;
     const Var vq = tape.variable(q), vk = tape.variable(k), vv = tape.variable(v);
     return probe_backward(tape, attention(tape, ops, vq, vk, vv, op), dy, {&vq, &vk, &vv});
-  };
-}
-
-ProbeRun decode_attention_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
-  constexpr int64_t kSequences = 2, kCapacity = kProbeTokens + 1;
-  const Device device = facts.device;
-  const Shape one{kSequences, kProbeKvHeads, kProbeHeadDim},
-      cache{kSequences, kCapacity, kProbeKvHeads, kProbeHeadDim};
-  DecodeAttention op;
-  op.q = probe_values(facts, 1, {kSequences, kProbeHeads, kProbeHeadDim}, dtype);
-  op.k = probe_values(facts, 2, one, dtype);
-  op.v = probe_values(facts, 3, one, dtype);
-  op.keys = probe_values(facts, 4, cache, dtype);
-  op.values = probe_values(facts, 5, cache, dtype);
-  op.lengths =
-      Tensor::from(std::vector<int32_t>{kProbeTokens / 3, kProbeTokens}).on(device, MemoryTag::kData);
-  op.scale = 0.125f;
-  return [op, ops = bind_probe<DecodeAttention>(
-                  provider, {dtype, kProbeHeads, kProbeKvHeads, kProbeHeadDim, false}, facts)] {
-    return as_float({decode_attention(ops, op).on({})});
   };
 }
 

@@ -14,7 +14,7 @@ namespace temper::ops {
 //   a = K_hᵀ q[: nope_dim]
 //   y = V_h Σ_j softmax_j(scale · (a · cache[j, : rank] + q[nope_dim :] · cache[j, rank :])) cache[j, : rank]
 // over positions j ≤ length. All is float32, rounded once at the end. How long the sequences are stands on
-// the device, as for decode_attention. The caches of sequences may lie in pages.
+// the device. The caches of sequences may lie in pages.
 struct LatentDecode {
   static constexpr std::string_view kName = "latent_decode", kField = "latent_decode";
   struct Signature {

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/states/training_state.h"
-#include "ops/attention/decode_attention.h"
 #include "ops/attention/paged_attention.h"
 #include "ops/dropout/dropout.h"
 #include "ops/latent_decode/latent_decode.h"
@@ -36,7 +35,6 @@ bool computes(const RunConfig& config, const std::string& op) {
   const auto drops = [](const AdapterConfig& adapter) {
     return adapter.dropout.value_or(adapter.from.empty() ? 0 : 1) > 0;  // a folder may say so
   };
-  if (op == ops::DecodeAttention::kName) return false;
   for (const std::string_view generates :
        {ops::PagedAttention::kName, ops::LatentDecode::kName, ops::Sample::kName, ops::TokenLogProbs::kName})
     if (op == generates) return recipe_of(config).batches != nullptr || config.eval.exact_match > 0;
@@ -86,7 +84,8 @@ ops::Preferences preferred_kernels(const RunConfig& config, const HardwareFacts&
                     device->dump(), facts.name));
   try {
     for (const Json& choice : kernels.at("choices").as_array())
-      if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
+      if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string() &&
+          ops::successor_of(choice.at("field").as_string()).empty())
         before[ops::field_of(choice.at("field").as_string())] = choice.at("kernel").as_string();
   } catch (const Error& error) {
     fail("[{}] choices: {}; the file is damaged: restore it, or remove it to choose the kernels again",

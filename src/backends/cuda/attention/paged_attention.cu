@@ -73,12 +73,6 @@ PagedPlan<Entry> bring(const char* kind, int64_t most, const Planned& p, std::ve
   return bring_plan<Entry>(name, most, [=] { return plan(p); }, device, memory);
 }
 
-bool have_one_token(const PagedSequences& sequences) {
-  for (int64_t s = 0; s < sequences.count(); ++s)
-    if (sequences.added(s) != 1) return false;
-  return true;
-}
-
 Tensor forward(const PagedAttention& op) {
   const Device device = op.q.device();
   const int64_t sequences = op.sequences.count();
@@ -108,9 +102,7 @@ Tensor forward(const PagedAttention& op) {
                                  static_cast<int>(op.window),
                                  page_shift_of(op.keys.dim(1)),
                                  op.scale * kLog2E};
-  const bool one = have_one_token(op.sequences);
-  take_for_granted(fmt::format("tokens of paged sequences {}", op.sequences.starts.raw()),
-                   [one, own = op.sequences] { return have_one_token(own) == one; });
+  const bool one = have_one_token_each(op.sequences);
   Tensor memory;
   if (!one) {
     const std::vector<PagedTile> tiles = tiles_of(planned);
@@ -138,6 +130,18 @@ ops::Refusal accepts(const PagedAttention::Signature& s, const HardwareFacts&) {
 }
 
 }  // namespace
+
+bool have_one_token_each(const ops::PagedSequences& sequences) {
+  const auto have = [](const PagedSequences& all) {
+    for (int64_t s = 0; s < all.count(); ++s)
+      if (all.added(s) != 1) return false;
+    return true;
+  };
+  const bool one = have(sequences);
+  take_for_granted(fmt::format("tokens of paged sequences {}", sequences.starts.raw()),
+                   [=] { return have(sequences) == one; });
+  return one;
+}
 
 void register_cuda_paged_attention() {
   ops::kernels<PagedAttention>().add("cuda", {.hardware = hardware::kGpu,

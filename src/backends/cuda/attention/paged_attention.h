@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backends/gpu/device_code.h"
+#include "ops/paged_sequences.h"
 #include "tensor/host_inputs.h"
 
 // What the kernels of paged_attention share.
@@ -65,6 +66,9 @@ struct alignas(16) PagedTile {
   int sequence, row, position, rows;
 };
 inline constexpr int kPagedTileRows = 64;
+
+// Whether each gets one token, which work that is captured takes for granted.
+bool have_one_token_each(const ops::PagedSequences& sequences);
 
 // What the host planned, at an address that stays: the number of entries that are there comes first.
 template <class Entry>

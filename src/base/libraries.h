@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/registry.h"
 
 // Libraries of others that rooms open at run time.
@@ -12,6 +13,15 @@ struct LibraryState {
   bool usable = false;
   std::string text;
 };
+// By what returns the version, or throws that sentence.
+template <class F>
+LibraryState probe_library(const F& version) {
+  try {
+    return {true, version()};
+  } catch (const Error& error) {
+    return {false, error.what()};
+  }
+}
 using LibraryProbe = LibraryState (*)();  // rooms register theirs by the library's name
 
 // Where CUDA's libraries are usually installed, for when the system's own search does not find them.

@@ -84,8 +84,6 @@ Binder::Binder(OpsConfig config, HardwareFacts facts, std::string family)
     for (const auto& [field, name] : values) unmatched_.emplace(pattern, field);
 }
 
-Binder::~Binder() = default;
-
 const FieldValues* Binder::override_of(const std::string& module, const std::string& field,
                                        std::string* pattern) {
   const FieldValues* found = nullptr;
@@ -187,13 +185,6 @@ BoundOps Binder::finish() {
                    [](const Choice& a, const Choice& b) { return a.field < b.field; });
   return std::move(result_);
 }
-
-BoundOps::BoundOps() = default;
-BoundOps::BoundOps(const BoundOps&) = default;
-BoundOps::BoundOps(BoundOps&&) noexcept = default;
-BoundOps& BoundOps::operator=(const BoundOps&) = default;
-BoundOps& BoundOps::operator=(BoundOps&&) noexcept = default;
-BoundOps::~BoundOps() = default;
 
 void BoundOps::check_use(std::string_view op, std::string_view module) const {
   const auto found = uses_.find(op);

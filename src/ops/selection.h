@@ -23,13 +23,6 @@ struct ModuleKernel {
 // The kernels of one model, chosen once: nothing can bind an op of a living model again.
 class BoundOps {
  public:
-  BoundOps();
-  BoundOps(const BoundOps&);
-  BoundOps(BoundOps&&) noexcept;
-  BoundOps& operator=(const BoundOps&);
-  BoundOps& operator=(BoundOps&&) noexcept;
-  ~BoundOps();
-
   template <class Op>
   const Kernel<Op>& get() const {
     const auto found = kernels_.find(Op::kName);
@@ -94,7 +87,6 @@ class Bound {
 class Binder {
  public:
   Binder(OpsConfig config, HardwareFacts facts, std::string family = "");
-  ~Binder();
 
   // All uses of an op at once; its kernel must accept each of their signatures.
   template <class Op>

@@ -63,11 +63,7 @@ const Mpi& mpi() {
 }
 
 LibraryState probe_mpi() {
-  try {
-    return {true, mpi().version};
-  } catch (const Error& error) {
-    return {false, error.what()};
-  }
+  return probe_library([] { return mpi().version; });
 }
 
 }  // namespace temper::collectives

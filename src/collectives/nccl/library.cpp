@@ -50,13 +50,11 @@ const Nccl& nccl() {
 }
 
 LibraryState probe_nccl() {
-  try {
+  return probe_library([] {
     int version = 0;
     nccl().get_version(&version);
-    return {true, version_text(version)};
-  } catch (const Error& error) {
-    return {false, error.what()};
-  }
+    return version_text(version);
+  });
 }
 
 void check(ncclResult_t result, const char* call) {

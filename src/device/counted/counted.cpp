@@ -79,7 +79,6 @@ std::unique_ptr<Graph> capture(Device, const std::function<void()>& work) {
 
 }  // namespace
 
-void register_counted();
 void register_counted() {
   register_pool(DeviceType::kCounted, counted_pool);
   register_device(DeviceType::kCounted, {.transfer = transfer,

@@ -115,7 +115,6 @@ HardwareFacts facts_of(int index) {
 
 }  // namespace
 
-void register_cuda();
 void register_cuda() {
   register_pool(DeviceType::kCuda, cuda_pool);
   register_device(DeviceType::kCuda,

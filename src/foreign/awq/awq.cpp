@@ -66,7 +66,6 @@ std::shared_ptr<const QuantizedForm> awq_form(const Json& config, const std::str
 
 }  // namespace
 
-void register_awq();
 void register_awq() { checkpoints::quantized_forms().add("awq", {awq_form, "quant_config.json"}); }
 
 }  // namespace temper::foreign

@@ -281,7 +281,6 @@ std::shared_ptr<const QuantizedForm> bitsandbytes_form(const Json& config, const
 
 }  // namespace
 
-void register_bitsandbytes();
 void register_bitsandbytes() { checkpoints::quantized_forms().add("bitsandbytes", {bitsandbytes_form}); }
 
 }  // namespace temper::foreign

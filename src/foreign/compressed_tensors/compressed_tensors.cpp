@@ -274,7 +274,6 @@ std::shared_ptr<const QuantizedForm> compressed_tensors_form(const Json& config,
 
 }  // namespace
 
-void register_compressed_tensors();
 void register_compressed_tensors() {
   checkpoints::quantized_forms().add("compressed-tensors", {compressed_tensors_form});
 }

@@ -111,7 +111,6 @@ std::shared_ptr<const QuantizedForm> fp8_form(const Json& config, const std::str
 
 }  // namespace
 
-void register_fp8();
 void register_fp8() { checkpoints::quantized_forms().add("fp8", {fp8_form}); }
 
 }  // namespace temper::foreign

@@ -140,7 +140,6 @@ std::shared_ptr<const QuantizedForm> gptq_form(const Json& config, const std::st
 
 }  // namespace
 
-void register_gptq();
 void register_gptq() { checkpoints::quantized_forms().add("gptq", {gptq_form, "quantize_config.json"}); }
 
 }  // namespace temper::foreign

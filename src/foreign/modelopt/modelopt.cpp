@@ -206,7 +206,6 @@ std::shared_ptr<const QuantizedForm> modelopt_form(const Json& config, const std
 
 }  // namespace
 
-void register_modelopt();
 void register_modelopt() {
   checkpoints::quantized_forms().add(
       "modelopt", {modelopt_form, "hf_quant_config.json", "quantization", completed_by_modelopt});

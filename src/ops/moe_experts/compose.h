@@ -42,6 +42,32 @@ Var compose_by_expert(Tape& tape, const Var& x, const Tensor& ids, int64_t exper
 // the width.
 trace::OpWork expert_work(const MoeExperts& op, int64_t hiddens, int64_t widths);
 
+// Where gradients go, in the order of an op's inputs: x, weights, gate_up, down and, if there are any, their
+// biases.
+struct ExpertSlots {
+  using Slot = std::shared_ptr<GradSlot>;
+  explicit ExpertSlots(const std::vector<const Var*>& of)
+      : x(of[0]->slot), weights(of[1]->slot), gate_up(of[2]->slot), down(of[3]->slot) {
+    if (of.size() == 4) return;
+    gate_up_bias = of[4]->slot;
+    down_bias = of[5]->slot;
+  }
+  static GradTarget target(const Slot& slot, const Tensor& value) {
+    return slot ? slot->target(value) : GradTarget{};
+  }
+  MoeExperts::Wanted wanted() const {
+    return {x != nullptr, weights != nullptr, gate_up_bias != nullptr || down_bias != nullptr};
+  }
+  void add(const MoeExperts::Grads& grads) const {
+    if (x) x->add(grads.x);
+    if (weights) weights->add(grads.weights);
+    if (gate_up_bias) gate_up_bias->add(grads.gate_up_bias);
+    if (down_bias) down_bias->add(grads.down_bias);
+  }
+
+  Slot x, weights, gate_up, down, gate_up_bias, down_bias;
+};
+
 // Of matrices [experts · rows, columns], one after the other.
 Var matrix_of_expert(Tape& tape, const Var& matrices, int64_t expert, int64_t experts);
 

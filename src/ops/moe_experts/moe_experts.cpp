@@ -71,32 +71,6 @@ void check_form(const ExpertWeights& form, const Var& x, int64_t experts, int64_
   check_contiguous(op, "down_bias", out);
 }
 
-// Where gradients go, in the order of the inputs.
-struct Slots {
-  using Slot = std::shared_ptr<GradSlot>;
-  explicit Slots(const std::vector<const Var*>& of)
-      : x(of[0]->slot),
-        weights(of[1]->slot),
-        gate_up(of[2]->slot),
-        down(of[3]->slot),
-        gate_up_bias(of[4]->slot),
-        down_bias(of[5]->slot) {}
-  static GradTarget target(const Slot& slot, const Tensor& value) {
-    return slot ? slot->target(value) : GradTarget{};
-  }
-  MoeExperts::Wanted wanted() const {
-    return {x != nullptr, weights != nullptr, gate_up_bias != nullptr || down_bias != nullptr};
-  }
-  void add(const MoeExperts::Grads& grads) const {
-    if (x) x->add(grads.x);
-    if (weights) weights->add(grads.weights);
-    if (gate_up_bias) gate_up_bias->add(grads.gate_up_bias);
-    if (down_bias) down_bias->add(grads.down_bias);
-  }
-
-  Slot x, weights, gate_up, down, gate_up_bias, down_bias;
-};
-
 }  // namespace
 
 Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor& ids, const Var& weights,
@@ -131,14 +105,14 @@ Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor&
   const Var result =
       tape.record(y, inputs,
                   [op, out, x_saved = x.saved(), in_saved = matrix_in.saved(), out_saved = matrix_out.saved(),
-                   slots = Slots(inputs), &kernel](const Tensor& dy) {
+                   slots = ExpertSlots(inputs), &kernel](const Tensor& dy) {
                     MoeExperts whole = op;
                     whole.x = x_saved.get();
                     whole.gate_up = in_saved.get();
                     whole.down = out_saved.get();
                     slots.add(kernel.backward(whole, out, dy.contiguous(), slots.wanted(),
-                                              Slots::target(slots.gate_up, whole.gate_up),
-                                              Slots::target(slots.down, whole.down)));
+                                              ExpertSlots::target(slots.gate_up, whole.gate_up),
+                                              ExpertSlots::target(slots.down, whole.down)));
                   });
   return observed(MoeExperts::kName, of.gate_up.value.value, result);
 }

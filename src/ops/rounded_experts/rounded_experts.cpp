@@ -96,20 +96,14 @@ Var rounded_experts(Tape& tape, Bound<RoundedExperts> bound, const Var& x, const
   const Var result =
       tape.record(y, inputs,
                   [op, out, &kernel, x_saved = x.saved(), in_saved = gate_up.saved(),
-                   out_saved = down.saved(), x_slot = x.slot, weights_slot = weights.slot,
-                   in_slot = gate_up.slot, out_slot = down.slot](const Tensor& dy) {
+                   out_saved = down.saved(), slots = ExpertSlots(inputs)](const Tensor& dy) {
                     RoundedExperts whole = op;
                     whole.of.x = x_saved.get();
                     whole.of.gate_up = in_saved.get();
                     whole.of.down = out_saved.get();
-                    const auto target = [](const auto& slot, const Tensor& value) {
-                      return slot ? slot->target(value) : GradTarget{};
-                    };
-                    const MoeExperts::Grads grads = kernel.backward(
-                        whole, out, dy.contiguous(), {x_slot != nullptr, weights_slot != nullptr},
-                        target(in_slot, whole.of.gate_up), target(out_slot, whole.of.down));
-                    if (x_slot) x_slot->add(grads.x);
-                    if (weights_slot) weights_slot->add(grads.weights);
+                    slots.add(kernel.backward(whole, out, dy.contiguous(), slots.wanted(),
+                                              ExpertSlots::target(slots.gate_up, whole.of.gate_up),
+                                              ExpertSlots::target(slots.down, whole.of.down)));
                   });
   return observed(RoundedExperts::kName, gate_up.value, result);
 }

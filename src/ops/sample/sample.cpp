@@ -72,7 +72,6 @@ void choose_tokens(Bound<Sample> bound, const Sample& op) {
 
 Probe sample_probe;
 
-void register_sample();
 void register_sample() {
   register_op<Sample>(compose, sample_probe, {outline_forward}, {.gpu = {{{"cuda", "cuda"}}}});
 }

@@ -82,7 +82,6 @@ Tensor outline_backward(const TokenLogProbs& op, const TokenLogProbs::Output&, c
 
 Probe token_log_probs_probe;
 
-void register_token_log_probs();
 void register_token_log_probs() {
   register_op<TokenLogProbs>(compose, token_log_probs_probe, {outline_forward, outline_backward},
                              {.gpu = {{{"cuda", "cuda"}}}});

@@ -2,7 +2,6 @@
 
 namespace temper::quant {
 
-void register_float8();
 void register_float8() {
   formats().add("fp8", {kE4M3, Scaling::kFloats});
   formats().add("fp8_e5m2", {kE5M2, Scaling::kFloats});

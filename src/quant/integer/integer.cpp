@@ -5,7 +5,6 @@
 namespace temper::quant {
 
 // Of 2 to 8 bits: "int8", "int8_narrow" without its lowest value, "uint8" for what is never negative.
-void register_integer();
 void register_integer() {
   for (int bits = 2; bits <= 8; ++bits) {
     const std::string width = std::to_string(bits);

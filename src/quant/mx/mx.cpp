@@ -3,7 +3,6 @@
 namespace temper::quant {
 
 // The block formats of OCP Microscaling Formats, 2023.
-void register_mx();
 void register_mx() {
   formats().add("mxfp8", {kE4M3, Scaling::kPowersOfTwo, 32});
   formats().add("mxfp8_e5m2", {kE5M2, Scaling::kPowersOfTwo, 32});

@@ -51,11 +51,7 @@ const Curl& curl() {
 }
 
 LibraryState probe_curl() {
-  try {
-    return {true, curl().version};
-  } catch (const Error& error) {
-    return {false, error.what()};
-  }
+  return probe_library([] { return curl().version; });
 }
 
 }  // namespace temper::rewards

@@ -157,43 +157,36 @@ int64_t per_second(arrow::TimeUnit::type unit) {
   }
 }
 
+// Texts that `iso` makes of the values.
+template <class Array, class F>
+Print iso_texts(const arrow::Array& array, const F& iso) {
+  return [&values = static_cast<const Array&>(array), iso](int64_t index, std::string& out) {
+    append_json_text(iso(values.Value(index)), out);
+  };
+}
+
 Print times(const arrow::Array& array) {
   using arrow::Type;
   const arrow::DataType& type = *array.type();
+  const auto time = [&](const auto& of_array) {
+    return [unit = per_second(of_array.unit())](int64_t value) { return iso_time(value, unit); };
+  };
   switch (type.id()) {
-    case Type::DATE32: {
-      const auto& values = static_cast<const arrow::Date32Array&>(array);
-      return [&values](int64_t index, std::string& out) {
-        append_json_text(iso_date(values.Value(index)), out);
-      };
-    }
-    case Type::DATE64: {
-      const auto& values = static_cast<const arrow::Date64Array&>(array);
-      return [&values](int64_t index, std::string& out) {
-        append_json_text(iso_date(values.Value(index) / 86400000), out);
-      };
-    }
-    case Type::TIME32: {
-      const auto& values = static_cast<const arrow::Time32Array&>(array);
-      return [&values, unit = per_second(static_cast<const arrow::Time32Type&>(type).unit())](
-                 int64_t index, std::string& out) {
-        append_json_text(iso_time(values.Value(index), unit), out);
-      };
-    }
-    case Type::TIME64: {
-      const auto& values = static_cast<const arrow::Time64Array&>(array);
-      return [&values, unit = per_second(static_cast<const arrow::Time64Type&>(type).unit())](
-                 int64_t index, std::string& out) {
-        append_json_text(iso_time(values.Value(index), unit), out);
-      };
-    }
+    case Type::DATE32:
+      return iso_texts<arrow::Date32Array>(array, [](int64_t value) { return iso_date(value); });
+    case Type::DATE64:
+      return iso_texts<arrow::Date64Array>(array, [](int64_t value) { return iso_date(value / 86400000); });
+    case Type::TIME32:
+      return iso_texts<arrow::Time32Array>(array, time(static_cast<const arrow::Time32Type&>(type)));
+    case Type::TIME64:
+      return iso_texts<arrow::Time64Array>(array, time(static_cast<const arrow::Time64Type&>(type)));
     default: {
-      const auto& values = static_cast<const arrow::TimestampArray&>(array);
       const auto& timestamp = static_cast<const arrow::TimestampType&>(type);
-      return [&values, unit = per_second(timestamp.unit()), zone = timestamp.timezone().empty() ? "" : "Z"](
-                 int64_t index, std::string& out) {
-        append_json_text(iso_timestamp(values.Value(index), unit) + zone, out);
-      };
+      const std::string zone = timestamp.timezone().empty() ? "" : "Z";
+      return iso_texts<arrow::TimestampArray>(array,
+                                              [unit = per_second(timestamp.unit()), zone](int64_t value) {
+                                                return iso_timestamp(value, unit) + zone;
+                                              });
     }
   }
 }

@@ -1,28 +1,14 @@
 #pragma once
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "recipes/grpo/prompts.h"
-#include "recipes/grpo/sampled_answer.h"
-#include "recipes/setup/recipe_inputs.h"
-#include "rewards/reward_sum.h"
-#include "rollout/engine_of_ranks.h"
+#include "recipes/grpo/answer_engine.h"
+#include "recipes/grpo/conversation.h"
 
 namespace temper::recipes {
-
-// How the engine answers that number of prompts, where memory does not limit it.
-rollout::EngineOptions engine_options(const RunConfig& config, int64_t answers);
-
-// An answer that is wanted.
-struct Asked {
-  const Prompt* prompt;
-  int64_t group = 0, number = 0;
-  uint64_t seed = 0;
-};
 
 // Asks the model, with the weights that it has at the moment, and the rewards what its answers are worth.
 // Tokens are generated while programs and servers judge; where an environment answers, the conversation
@@ -55,9 +41,7 @@ class Answers {
                                  int64_t most_answers, const Options& options,
                                  const std::function<void(const SampledAnswer&, size_t index)>& done);
 
-  // Between rollouts the engine's memory serves others, its captured passes stay (Engine::sleep). It is given
-  // back where `gives_back`, where several learners have engines by turns, and where memory does not sleep.
-  void rest(bool gives_back);
+  void rest(bool gives_back) { engine_.rest(gives_back); }  // AnswerEngine::rest
 
   // Whether this rank asks and judges; where tensor ranks answer together, the first of them does.
   bool leads() const { return model_.ranks().is_first(); }
@@ -67,24 +51,18 @@ class Answers {
   bool repeats() const;
 
  private:
-  struct Talk;
   struct Job;
-  rollout::Request request_like(const Options& options) const;
   void send(Job& job, size_t index) const;
   void fail_together(const std::optional<Error>& failure) const;
   void take_answer(Job& job, const rollout::Completion& answer);
   void take_verdict(Job& job, size_t index, rewards::RewardSum::Judged judged);
-  void extend(Job& job, size_t index, const Json::Array& said) const;
-  rollout::EngineOptions planned_options(int64_t answers) const;
-  std::unique_ptr<rollout::EngineOfRanks> take_engine(int64_t answers, const Options& options);
 
   const RunSetup& setup_;
   const RunConfig& config_;
   const layers::Decoder& model_;
   const layers::Adapter* adapter_;
   rewards::RewardSum rewards_;
-  std::unique_ptr<rollout::EngineOfRanks> engine_;  // from the first answers on; not behind an error
-  int64_t most_running_ = 0;                        // of it
+  AnswerEngine engine_;
   Counts counts_;
 };
 

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "recipes/grpo/answers.h"
+#include "recipes/grpo/answer_engine.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "rewards/reward_sum.h"
 
@@ -78,9 +78,7 @@ RolloutTime time_of_rollouts(const BatchInputs& inputs) {
   const GrpoKeys& keys = grpo_keys(inputs.config);
   const layers::Decoder& model = inputs.setup.model->decoder;
   const int64_t answers = keys.group_size * keys.prompts_per_rollout, most = keys.sampling.max_new_tokens;
-  rollout::EngineOptions options = engine_options(inputs.config, answers);
-  if (inputs.setup.cache_tokens > 0)
-    options.cache_tokens = std::min(options.cache_tokens, inputs.setup.cache_tokens);
+  const rollout::EngineOptions options = engine_options(inputs.setup, inputs.config, answers);
   layers::ParameterStore& trained =
       inputs.adapter != nullptr ? inputs.adapter->parameters() : inputs.setup.model->decoder.parameters();
   training::RolloutTurn turn(trained, keys.engine.sleep);

@@ -94,7 +94,7 @@ int inspect(const std::vector<std::string>& arguments) {
       data::summarize(set.with_goal(recipes::recipe_of(config).rows(config).goal), options);
   print_exactly(shown(data::describe(summary)));
   std::fflush(stdout);
-  const int64_t bad = summary.counts().bad;
+  const int64_t bad = summary.counts().dropped.bad;
   if (bad > 0 && config.data.on_bad_row == data::OnBadRow::kStop)
     fail(
         "[data.on_bad_row] is stop: a run would stop here, at the first of {} bad rows; correct them, or set "

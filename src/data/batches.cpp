@@ -116,14 +116,14 @@ void BatchMaker::end_epoch() {
   if (kept_in_epoch_ == 0) {
     const RowCounts all = counts();
     std::string remedies;
-    if (all.too_long > 0 || cuts_targets_)
+    if (all.dropped.too_long > 0 || cuts_targets_)
       remedies += fmt::format("; rows that are cut lose their targets first: see data.max_length ({})",
                               options_.max_length);
-    if (all.no_targets > 0)
+    if (all.dropped.no_targets > 0)
       remedies +=
           "; rows without an answer, or whose chat template writes none, have no targets: `temper data "
           "inspect` shows the texts";
-    if (all.empty > 0) remedies += "; data.on_empty_answer: learn keeps rows with empty answers";
+    if (all.dropped.empty > 0) remedies += "; data.on_empty_answer: learn keeps rows with empty answers";
     fail("[data] no row of {} is left to use: {}{}", mixture_->describe(), all.describe(), remedies);
   }
   packer_.flush();

@@ -120,7 +120,7 @@ TEST_F(BatchMakerTest, PiecesOfARowAreKeptByTheirNumber) {
     EXPECT_EQ(found->rows.at(0).ids, expected->rows.at(0).ids);
   }
   EXPECT_GT(with_pieces, 0);
-  EXPECT_GT(whole.counts().split, 0);
+  EXPECT_GT(whole.counts().changed.split, 0);
 }
 
 TEST_F(BatchMakerTest, EpochsAreNotNegative) {

@@ -120,7 +120,7 @@ TEST(Inspect, SumsUpADataSet) {
   EXPECT_EQ(summary.sources[0].formats, (std::array<int64_t, kNumFormats>{0, 0, 0, 0, 1, 10}));
   EXPECT_EQ(summary.sources[1].counts.kept, 1);
   EXPECT_EQ(summary.percentiles[4], 10);
-  EXPECT_EQ(summary.counts().truncated, 2);
+  EXPECT_EQ(summary.counts().changed.truncated, 2);
   EXPECT_EQ(summary.lengths, (std::vector<int64_t>{0, 1, 4, 4, 3}));  // [1, 2), [2, 4), [4, 8), [8, 16)
   ASSERT_EQ(summary.longest.size(), 10u);
   EXPECT_EQ(summary.longest[0].tokens, 10);

@@ -102,7 +102,7 @@ TEST_F(LoaderTest, EachEpochReadsEachRowOnce) {
     EXPECT_EQ(seen.size(), 20u);
     for (const auto& [text, count] : seen) EXPECT_EQ(count, 3) << text;
     EXPECT_EQ(loader.counts().rows, 69);
-    EXPECT_EQ(loader.counts().bad, 9);
+    EXPECT_EQ(loader.counts().dropped.bad, 9);
   }
 }
 
@@ -312,8 +312,8 @@ TEST_F(LoaderTest, CountsRowsThatWereTrained) {
   counts.trained = 12;
   counts.rows = counts.kept = 14;
   EXPECT_EQ(counts.describe_training(6), "trained 12 rows, of 6 in the data");
-  counts.truncated = 2;
-  counts.bad = 1;
+  counts.changed.truncated = 2;
+  counts.dropped.bad = 1;
   EXPECT_EQ(counts.describe_training(6),
             "trained 12 rows, of 6 in the data; of 14 that were read: 2 truncated, dropped 1 bad");
 }
@@ -346,7 +346,7 @@ TEST_F(LoaderTest, PiecesOfARowAreOneRow) {
   const Mixture mixture = rows();
   Loader loader(mixture, options_);
   all_batches(loader);
-  EXPECT_GT(loader.counts().split, 0);
+  EXPECT_GT(loader.counts().changed.split, 0);
   EXPECT_EQ(loader.counts().trained, loader.counts().kept);
 }
 

@@ -335,14 +335,14 @@ TEST(Reader, CountsRowsThatTheTokenizerHasNotAllBytesOf) {
   const RowEncoder encoder(tokenizer, nullptr, {});
   RowCounts counts;
   for (int64_t i = 0; i < source.size(); ++i) counts.add(read_row(source, encoder, i), OnBadRow::kSkip);
-  EXPECT_EQ(counts.incomplete, 1);
-  EXPECT_EQ(counts.bytes_dropped, 2);
+  EXPECT_EQ(counts.changed.incomplete, 1);
+  EXPECT_EQ(counts.changed.bytes_dropped, 2);
   EXPECT_EQ(counts.describe(),
             "kept 2 of 2 rows (1 without 2 of their bytes, for which the tokenizer has no token)");
   EXPECT_EQ(RowCounts::from_json(counts.to_json()).to_json(), counts.to_json());
   Json::Object earlier = counts.to_json().as_object();
   std::erase_if(earlier, [](const auto& entry) { return entry.first == "incomplete"; });
-  EXPECT_EQ(RowCounts::from_json(earlier).incomplete, 0);
+  EXPECT_EQ(RowCounts::from_json(earlier).changed.incomplete, 0);
   EXPECT_TRUE(describe_row(read_row(source, encoder, 1).row, tokenizer, false)
                   .ends_with("; 2 bytes left out, as the tokenizer has no token for them\n"));
 }

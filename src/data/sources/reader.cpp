@@ -13,23 +13,31 @@ namespace {
 
 constexpr int64_t kLoggedRows = 5;
 
-constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 15> kFields = {{
-    {"trained", &RowCounts::trained},
-    {"rows", &RowCounts::rows},
-    {"kept", &RowCounts::kept},
-    {"truncated", &RowCounts::truncated},
-    {"split", &RowCounts::split},
-    {"too_long", &RowCounts::too_long},
-    {"no_targets", &RowCounts::no_targets},
-    {"empty", &RowCounts::empty},
-    {"empty_turns", &RowCounts::empty_turns},
-    {"bad", &RowCounts::bad},
-    {"tokens", &RowCounts::tokens},
-    {"target_tokens", &RowCounts::target_tokens},
-    {"tokens_cut", &RowCounts::tokens_cut},
-    {"incomplete", &RowCounts::incomplete},
-    {"bytes_dropped", &RowCounts::bytes_dropped},
-}};
+// Each count by its name in saved states.
+template <class Counts>
+auto fields_of(Counts& c) {
+  using Field = std::pair<std::string_view, decltype(&c.rows)>;
+  return std::to_array<Field>({{"trained", &c.trained},
+                               {"rows", &c.rows},
+                               {"kept", &c.kept},
+                               {"truncated", &c.changed.truncated},
+                               {"split", &c.changed.split},
+                               {"too_long", &c.dropped.too_long},
+                               {"no_targets", &c.dropped.no_targets},
+                               {"empty", &c.dropped.empty},
+                               {"empty_turns", &c.changed.empty_turns},
+                               {"bad", &c.dropped.bad},
+                               {"tokens", &c.tokens},
+                               {"target_tokens", &c.target_tokens},
+                               {"tokens_cut", &c.changed.tokens_cut},
+                               {"incomplete", &c.changed.incomplete},
+                               {"bytes_dropped", &c.changed.bytes_dropped}});
+}
+
+// "3 bad", where there are any.
+void add_part(std::vector<std::string>& parts, int64_t count, std::string_view what) {
+  if (count > 0) parts.push_back(fmt::format("{} {}", count, what));
+}
 
 }  // namespace
 
@@ -50,17 +58,51 @@ ReadRow read_row(const Source& source, const RowEncoder& encoder, int64_t index)
   return read;
 }
 
+void ChangedRows::add(const EncodedRow& row) {
+  const bool pieces = row.format != RowFormat::kPreference && row.examples.size() > 1;
+  split += pieces;
+  truncated += row.tokens_cut > 0 && !pieces;
+  tokens_cut += row.tokens_cut;
+  incomplete += row.bytes_dropped > 0;
+  bytes_dropped += row.bytes_dropped;
+  empty_turns += row.empty_turns;
+}
+
+std::string ChangedRows::describe() const {
+  std::vector<std::string> parts;
+  add_part(parts, truncated, "truncated");
+  add_part(parts, split, "split");
+  add_part(parts, tokens_cut, "tokens cut off");
+  add_part(parts, incomplete,
+           fmt::format("without {} of their bytes, for which the tokenizer has no token", bytes_dropped));
+  add_part(parts, empty_turns, "empty answers not trained");
+  return join(parts);
+}
+
+void DroppedRows::add(RowStatus status) {
+  too_long += status == RowStatus::kTooLong;
+  empty += status == RowStatus::kEmptyAnswer;
+  no_targets += status == RowStatus::kNoTargets;
+}
+
+std::string DroppedRows::describe() const {
+  std::vector<std::string> parts;
+  add_part(parts, too_long, "too long");
+  add_part(parts, no_targets, "without a target token");
+  add_part(parts, empty, "with an empty answer");
+  add_part(parts, bad, "bad");
+  return parts.empty() ? "" : "dropped " + join(parts);
+}
+
 void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
   ++rows;
   if (!read.error.empty()) {
     if (on_bad_row == OnBadRow::kStop)
       fail("{}; set data.on_bad_row: skip to continue without such rows", read.error);
-    if (on_bad_row == OnBadRow::kCount) {
-      ++bad;
-      return;
-    }
-    if (bad < kLoggedRows) log_warning(fmt::format("row skipped: {}", read.error));
-    if (++bad == kLoggedRows) log_warning("further skipped rows are counted, not shown");
+    const int64_t before = dropped.bad++;
+    if (on_bad_row == OnBadRow::kCount) return;
+    if (before < kLoggedRows) log_warning(fmt::format("row skipped: {}", read.error));
+    if (before + 1 == kLoggedRows) log_warning("further skipped rows are counted, not shown");
     return;
   }
   const EncodedRow& row = read.row;
@@ -70,60 +112,32 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
     warn_of_losses(read.place, row.lost);
     log_notes(read.place, row.notes);
   }
-  too_long += row.status == RowStatus::kTooLong;
-  empty += row.status == RowStatus::kEmptyAnswer;
-  no_targets += row.status == RowStatus::kNoTargets;
+  dropped.add(row.status);
   if (!read.kept()) return;
   ++kept;
-  const bool pieces = row.format != RowFormat::kPreference && row.examples.size() > 1;
-  split += pieces;
-  truncated += row.tokens_cut > 0 && !pieces;
   tokens += row.num_tokens();
-  tokens_cut += row.tokens_cut;
-  incomplete += row.bytes_dropped > 0;
-  bytes_dropped += row.bytes_dropped;
-  empty_turns += row.empty_turns;
+  changed.add(row);
   for (const Example& example : row.examples) target_tokens += example.num_targets();
 }
 
 RowCounts& RowCounts::operator+=(const RowCounts& other) {
-  for (const auto& [name, field] : kFields) this->*field += other.*field;
+  const auto own = fields_of(*this);
+  const auto more = fields_of(other);
+  for (size_t i = 0; i < own.size(); ++i) *own[i].second += *more[i].second;
   for (const auto& [name, count] : other.unused) unused[name] += count;
   for (const auto& [name, count] : other.lost) lost[name] += count;
   return *this;
 }
 
-std::string RowCounts::describe_changed() const {
-  std::vector<std::string> changed;
-  if (truncated > 0) changed.push_back(fmt::format("{} truncated", truncated));
-  if (split > 0) changed.push_back(fmt::format("{} split", split));
-  if (tokens_cut > 0) changed.push_back(fmt::format("{} tokens cut off", tokens_cut));
-  if (incomplete > 0)
-    changed.push_back(fmt::format("{} without {} of their bytes, for which the tokenizer has no token",
-                                  incomplete, bytes_dropped));
-  if (empty_turns > 0) changed.push_back(fmt::format("{} empty answers not trained", empty_turns));
-  return join(changed);
-}
-
-std::string RowCounts::describe_dropped() const {
-  std::vector<std::string> dropped;
-  if (too_long > 0) dropped.push_back(fmt::format("{} too long", too_long));
-  if (no_targets > 0) dropped.push_back(fmt::format("{} without a target token", no_targets));
-  if (empty > 0) dropped.push_back(fmt::format("{} with an empty answer", empty));
-  if (bad > 0) dropped.push_back(fmt::format("{} bad", bad));
-  return dropped.empty() ? "" : "dropped " + join(dropped);
-}
-
 std::string RowCounts::describe() const {
-  const std::string changed = describe_changed(), dropped = describe_dropped();
+  const std::string changes = changed.describe(), drops = dropped.describe();
   return fmt::format("kept {} of {} rows{}{}", kept, rows,
-                     changed.empty() ? "" : fmt::format(" ({})", changed),
-                     dropped.empty() ? "" : "; " + dropped);
+                     changes.empty() ? "" : fmt::format(" ({})", changes), drops.empty() ? "" : "; " + drops);
 }
 
 std::string RowCounts::describe_training(int64_t available) const {
   std::vector<std::string> parts;
-  for (std::string part : {describe_changed(), describe_dropped()})
+  for (std::string part : {changed.describe(), dropped.describe()})
     if (!part.empty()) parts.push_back(std::move(part));
   return fmt::format("trained {} rows, of {} in the data{}", trained, available,
                      parts.empty() ? "" : fmt::format("; of {} that were read: {}", rows, join(parts)));
@@ -144,7 +158,7 @@ std::string RowCounts::describe_lost() const {
 
 Json RowCounts::to_json() const {
   Json::Object object;
-  for (const auto& [name, field] : kFields) object.emplace_back(name, this->*field);
+  for (const auto& [name, count] : fields_of(*this)) object.emplace_back(name, *count);
   for (const auto& [group, counts] : {std::pair("unused", &unused), std::pair("lost", &lost)}) {
     Json::Object names;
     for (const auto& [name, count] : *counts) names.emplace_back(name, count);
@@ -155,8 +169,8 @@ Json RowCounts::to_json() const {
 
 RowCounts RowCounts::from_json(const Json& json) {
   RowCounts counts;
-  for (const auto& [name, field] : kFields)
-    if (const Json* value = json.find(name)) counts.*field = value->as_int();  // older states have fewer
+  for (const auto& [name, count] : fields_of(counts))
+    if (const Json* value = json.find(name)) *count = value->as_int();  // older states have fewer
   for (const auto& [group, names] :
        {std::pair("unused", &RowCounts::unused), std::pair("lost", &RowCounts::lost)})
     if (const Json* found = json.find(group))

@@ -25,16 +25,34 @@ struct ReadRow {
 // Never throws for what the row holds.
 ReadRow read_row(const Source& source, const RowEncoder& encoder, int64_t index);
 
+// Of kept rows, what they lost or how they were changed.
+struct ChangedRows {
+  int64_t truncated = 0, split = 0;
+  int64_t tokens_cut = 0;                     // by truncation or for want of a target
+  int64_t incomplete = 0, bytes_dropped = 0;  // rows with bytes that the tokenizer has no token for
+  int64_t empty_turns = 0;                    // empty answers that are not trained on
+
+  void add(const EncodedRow& row);
+  std::string describe() const;  // "2 truncated, 1 split", or nothing
+};
+
+// Rows that were not kept.
+struct DroppedRows {
+  int64_t too_long = 0, no_targets = 0, empty = 0, bad = 0;
+
+  void add(RowStatus status);
+  std::string describe() const;  // "dropped 1 too long, 1 bad", or nothing
+};
+
 // What became of rows.
 struct RowCounts {
   int64_t trained = 0;  // rows that batches had, each time; others wait to be packed
-  int64_t rows = 0, kept = 0, truncated = 0, split = 0, too_long = 0, no_targets = 0, empty = 0, bad = 0;
-  int64_t tokens = 0, target_tokens = 0;      // of kept rows
-  int64_t empty_turns = 0;                    // of kept rows, empty answers that are not trained on
-  int64_t tokens_cut = 0;                     // of kept rows, lost by truncation or for want of a target
-  int64_t incomplete = 0, bytes_dropped = 0;  // kept rows with bytes that the tokenizer has no token for
-  std::map<std::string, int64_t> unused;      // rows with an unused field, by its name
-  std::map<std::string, int64_t> lost;        // rows whose text lacks something that they say, by what it is
+  int64_t rows = 0, kept = 0;
+  int64_t tokens = 0, target_tokens = 0;  // of kept rows
+  ChangedRows changed;
+  DroppedRows dropped;
+  std::map<std::string, int64_t> unused;  // rows with an unused field, by its name
+  std::map<std::string, int64_t> lost;    // rows whose text lacks something that they say, by what it is
 
   // Counts the row. A bad one is an Error under kStop; under kSkip the first few are logged. Unless under
   // kCount, the first row that loses something is named.
@@ -48,10 +66,6 @@ struct RowCounts {
   std::string describe_lost() const;    // "the chat template leaves out tools (3 rows)", or nothing
   Json to_json() const;
   static RowCounts from_json(const Json& json);
-
- private:
-  std::string describe_changed() const;
-  std::string describe_dropped() const;
 };
 
 }  // namespace temper::data

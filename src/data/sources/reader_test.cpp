@@ -58,6 +58,19 @@ TEST(RowCounts, LossesAreCountedInRows) {
   EXPECT_EQ(RowCounts::from_json(counts.to_json()).describe_unused(), "id (3)");
 }
 
+// Each count is another one, so that none passes for another.
+TEST(RowCounts, AddUpCountByCount) {
+  Json::Object numbers;
+  for (const auto& [name, value] : RowCounts().to_json().as_object())
+    numbers.emplace_back(name, std::ssize(numbers) + 1);
+  ASSERT_EQ(numbers.size(), 15u);
+  RowCounts counts = RowCounts::from_json(numbers);
+  EXPECT_EQ(counts.to_json(), Json(numbers));
+  counts += RowCounts::from_json(numbers);
+  for (const auto& [name, value] : numbers)
+    EXPECT_EQ(counts.to_json().at(name).as_int(), 2 * value.as_int()) << name;
+}
+
 // Memory that ran out says nothing about the row.
 TEST(Reader, OnlyWhatTheRowIsToBlameForIsABadRow) {
   const TemporaryDirectory folder;

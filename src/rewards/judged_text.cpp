@@ -33,9 +33,9 @@ std::string_view trimmed(std::string_view text) {
 }
 
 std::optional<std::string> judged_text(const RewardConfig& config, const std::string& text) {
-  if (!config.within) return replace_invalid_utf8(text);
-  const std::string opening = fmt::format("<{}>", *config.within),
-                    closing = fmt::format("</{}>", *config.within);
+  if (!config.text.within) return replace_invalid_utf8(text);
+  const std::string opening = fmt::format("<{}>", *config.text.within),
+                    closing = fmt::format("</{}>", *config.text.within);
   const size_t end = text.rfind(closing);
   if (end == std::string::npos || end < opening.size()) return std::nullopt;
   const size_t begin = text.rfind(opening, end - opening.size());
@@ -48,9 +48,9 @@ bool is_tag_name(std::string_view name) {
 }
 
 void check_within(const RewardConfig& config, const std::string& key) {
-  if (config.within && !is_tag_name(*config.within))
+  if (config.text.within && !is_tag_name(*config.text.within))
     fail("[{}.within] '{}' is not a tag; write its name without angle brackets, for example answer", key,
-         *config.within);
+         *config.text.within);
 }
 
 }  // namespace temper::rewards

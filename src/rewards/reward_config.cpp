@@ -57,42 +57,46 @@ void describe(config::Schema& s, RewardConfig& c) {
   s.field("name", c.name, "The name of the reward in metrics. Omitted: its type.");
   s.field("weight", c.weight, "The factor of the reward in the sum of all rewards.");
   s.field(
-      "answer", c.answer,
+      "answer", c.text.answer,
       "The field of a row with the right answer, for exact_match and number. Omitted: answer, or else the "
       "row's completion or last message.");
-  s.field("within", c.within,
+  s.field("within", c.text.within,
           "Only the text within this tag counts, for exact_match, number and pattern: answer means "
           "<answer>…</answer>. Omitted: all of the text.");
-  s.field("ignore_case", c.ignore_case, "Compare without upper and lower case; exact_match and pattern.");
-  s.field("tolerance", c.tolerance, "The largest difference of two numbers that count as equal; number.")
+  s.field("ignore_case", c.text.ignore_case,
+          "Compare without upper and lower case; exact_match and pattern.");
+  s.field("tolerance", c.text.tolerance, "The largest difference of two numbers that count as equal; number.")
       .at_least(0);
-  s.field("pattern", c.pattern, "The regular expression (PCRE2) of type pattern.");
-  s.field("full", c.full, "The pattern must match the whole text, not a part of it; pattern.");
-  s.field("max_length", c.max_length, "Tokens of an answer at which the reward is -1; length.").at_least(1);
-  s.field("buffer", c.buffer, "Tokens below max_length at which the reward begins to fall from 0; length.")
+  s.field("pattern", c.text.pattern, "The regular expression (PCRE2) of type pattern.");
+  s.field("full", c.text.full, "The pattern must match the whole text, not a part of it; pattern.");
+  s.field("max_length", c.length.max_length, "Tokens of an answer at which the reward is -1; length.")
       .at_least(1);
-  s.field("target", c.target, "Tokens that an answer should have; length, instead of max_length.")
+  s.field("buffer", c.length.buffer,
+          "Tokens below max_length at which the reward begins to fall from 0; length.")
       .at_least(1);
-  s.field("tags", c.tags, "Tags that an answer must have, each once and in this order; format.");
-  s.field("only_tags", c.only_tags, "Nothing but white space may stand outside of the tags; format.");
-  s.field("opened_by_prompt", c.opened_by_prompt, "The prompt ends with the first opening tag; format.");
-  s.field("command", c.command,
+  s.field("target", c.length.target, "Tokens that an answer should have; length, instead of max_length.")
+      .at_least(1);
+  s.field("tags", c.format.tags, "Tags that an answer must have, each once and in this order; format.");
+  s.field("only_tags", c.format.only_tags, "Nothing but white space may stand outside of the tags; format.");
+  s.field("opened_by_prompt", c.format.opened_by_prompt,
+          "The prompt ends with the first opening tag; format.");
+  s.field("command", c.judge.command,
           "The program of type program: one text, which /bin/sh -c runs, or a list of a program and its "
           "arguments.");
-  s.field("processes", c.processes, "How many processes of the program run at once; program.")
+  s.field("processes", c.judge.processes, "How many processes of the program run at once; program.")
       .at_least(1)
       .at_most(1024);
-  s.field("url", c.url, "The address to which type http sends answers.");
+  s.field("url", c.judge.url, "The address to which type http sends answers.");
   s.field(
-       "parallel", c.parallel,
+       "parallel", c.judge.parallel,
        "How many answers a program has at once (omitted: 1), or how many requests run at once (omitted: 8); "
        "program and http.")
       .at_least(1)
       .at_most(1024);
-  s.field("retries", c.retries, "How often a request is repeated when a server cannot serve it; http.")
+  s.field("retries", c.judge.retries, "How often a request is repeated when a server cannot serve it; http.")
       .at_least(0)
       .at_most(100);
-  s.field("timeout", c.timeout, "Seconds that judging an answer may take; program and http.")
+  s.field("timeout", c.judge.timeout, "Seconds that judging an answer may take; program and http.")
       .above(0)
       .at_most(1e6);
 }

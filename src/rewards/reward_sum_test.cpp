@@ -7,8 +7,8 @@ namespace {
 
 TEST(RewardSum, AddsWeightedParts) {
   RewardSum sum({{.type = "exact_match", .weight = 2},
-                 {.type = "length", .weight = 0.5, .max_length = 10, .buffer = 10},
-                 {.type = "exact_match", .name = "other", .weight = -1, .answer = "b"}},
+                 {.type = "length", .weight = 0.5, .length = {.max_length = 10, .buffer = 10}},
+                 {.type = "exact_match", .name = "other", .weight = -1, .text = {.answer = "b"}}},
                 "grpo.rewards");
   EXPECT_EQ(sum.names(), (std::vector<std::string>{"exact_match", "length", "other"}));
   EXPECT_TRUE(sum.take(kForEver).empty());
@@ -25,7 +25,7 @@ TEST(RewardSum, AddsWeightedParts) {
 }
 
 TEST(RewardSum, AnErrorOfOnePartIsTheSums) {
-  RewardSum sum({{.type = "exact_match"}, {.type = "exact_match", .name = "other", .answer = "b"}},
+  RewardSum sum({{.type = "exact_match"}, {.type = "exact_match", .name = "other", .text = {.answer = "b"}}},
                 "grpo.rewards");
   const Json row = Json::parse(R"({"answer": "x"})", "row");
   sum.submit(1, {.place = "", .row = &row, .text = "x"});

@@ -54,9 +54,9 @@ std::string fields_of(const Json& row) {
 }  // namespace
 
 RightAnswers right_answers(const RewardConfig& config, const Json& row) {
-  const std::string name = config.answer.value_or("answer");
+  const std::string name = config.text.answer.value_or("answer");
   if (const Json* value = field_of(row, name)) return answers_in(*value, name);
-  if (config.answer)
+  if (config.text.answer)
     return {.error = fmt::format("the row has no field '{}'; it has {}", name, fields_of(row))};
   if (const Json* completion = field_of(row, "completion")) {
     if (completion->is_string()) return answers_in(*completion, "completion");

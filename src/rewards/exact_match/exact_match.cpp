@@ -33,7 +33,7 @@ std::unique_ptr<Reward> make(const RewardConfig& config, const std::string&) {
     if (!right.error.empty()) return {.error = right.error};
     const std::optional<std::string> text = judged_text(config, sample.text);
     if (!text) return {};
-    const bool fold = config.ignore_case.value_or(false);
+    const bool fold = config.text.ignore_case.value_or(false);
     const std::string found = comparable(*text, fold);
     for (const std::string& answer : right.texts)
       if (comparable(replace_invalid_utf8(answer), fold) == found) return {.reward = 1};

@@ -17,7 +17,7 @@ TEST(ExactMatch, ComparesTheTrimmedTexts) {
 
 TEST(ExactMatch, IgnoresTheCaseOfAllScripts) {
   RewardConfig config = kExact;
-  config.ignore_case = true;
+  config.text.ignore_case = true;
   EXPECT_EQ(reward_of(config, R"({"answer": "PARIS"})", "paris"), 1);
   EXPECT_EQ(reward_of(config, R"({"answer": "STRASSE"})", "straße"), 1);
   EXPECT_EQ(reward_of(config, R"({"answer": "ЯБЛОКО"})", "яблоко"), 1);
@@ -55,14 +55,14 @@ TEST(ExactMatch, RowsWithoutARightAnswerAreErrors) {
   EXPECT_EQ(error_of_row(kExact, R"({"answer": ["a", null]})"),
             "the row's field 'answer' has null in its list, expected texts and numbers");
   RewardConfig config = kExact;
-  config.answer = "solution";
+  config.text.answer = "solution";
   EXPECT_EQ(reward_of(config, R"({"solution": "4", "answer": "5"})", "4"), 1);
   EXPECT_EQ(error_of_row(config, R"({"answer": "4"})"), "the row has no field 'solution'; it has answer");
 }
 
 TEST(ExactMatch, WithinATag) {
   RewardConfig config = kExact;
-  config.within = "answer";
+  config.text.within = "answer";
   const char* row = R"({"answer": "4"})";
   EXPECT_EQ(reward_of(config, row, "<think>5</think><answer> 4 </answer>"), 1);
   EXPECT_EQ(reward_of(config, row, "<answer>5</answer> no: <answer>4</answer>."), 1);
@@ -71,7 +71,7 @@ TEST(ExactMatch, WithinATag) {
   EXPECT_EQ(reward_of(config, row, "4"), 0);
   EXPECT_EQ(reward_of(config, row, "</answer>4"), 0);
   EXPECT_EQ(reward_of(config, row, "4</answer>"), 0);
-  config.within = "<answer>";
+  config.text.within = "<answer>";
   EXPECT_EQ(
       config_error(config),
       "[grpo.rewards[0].within] '<answer>' is not a tag; write its name without angle brackets, for example "

@@ -11,9 +11,9 @@ namespace temper::rewards {
 namespace {
 
 void check_format(const RewardConfig& config, const std::string& key) {
-  if (config.tags.empty()) fail("[{}.tags] is missing; write for example [think, answer]", key);
+  if (config.format.tags.empty()) fail("[{}.tags] is missing; write for example [think, answer]", key);
   std::set<std::string> seen;
-  for (const std::string& tag : config.tags) {
+  for (const std::string& tag : config.format.tags) {
     if (!is_tag_name(tag))
       fail("[{}.tags] '{}' is not a tag; write its name without angle brackets, for example think", key, tag);
     if (!seen.insert(tag).second) fail("[{}.tags] has '{}' twice; an answer has each tag once", key, tag);
@@ -45,8 +45,9 @@ bool is_formatted(std::string_view text, const std::vector<std::string>& tags, b
 std::unique_ptr<Reward> make(const RewardConfig& config, const std::string&) {
   return immediate([config](const Sample& sample) -> Verdict {
     const std::string opened =
-        config.opened_by_prompt.value_or(false) ? fmt::format("<{}>", config.tags.front()) : "";
-    const bool right = is_formatted(opened + sample.text, config.tags, config.only_tags.value_or(false));
+        config.format.opened_by_prompt.value_or(false) ? fmt::format("<{}>", config.format.tags.front()) : "";
+    const bool right =
+        is_formatted(opened + sample.text, config.format.tags, config.format.only_tags.value_or(false));
     return {.reward = right ? 1.0 : 0.0};
   });
 }

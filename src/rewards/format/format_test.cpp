@@ -3,7 +3,7 @@
 namespace temper::rewards {
 namespace {
 
-const RewardConfig kFormat{.type = "format", .tags = {"think", "answer"}};
+const RewardConfig kFormat{.type = "format", .format = {.tags = {"think", "answer"}}};
 
 TEST(Format, TagsOnceAndInTheirOrder) {
   const std::vector<std::pair<std::string, double>> cases{
@@ -23,7 +23,7 @@ TEST(Format, TagsOnceAndInTheirOrder) {
 
 TEST(Format, NothingButTheTags) {
   RewardConfig config = kFormat;
-  config.only_tags = true;
+  config.format.only_tags = true;
   EXPECT_EQ(reward_of(config, "{}", " <think>a</think>\n<answer>b</answer>\n"), 1);
   EXPECT_EQ(reward_of(config, "{}", "So: <think>a</think><answer>b</answer>"), 0);
   EXPECT_EQ(reward_of(config, "{}", "<think>a</think> So: <answer>b</answer>"), 0);
@@ -32,7 +32,7 @@ TEST(Format, NothingButTheTags) {
 
 TEST(Format, ThePromptOpensTheFirstTag) {
   RewardConfig config = kFormat;
-  config.opened_by_prompt = true;
+  config.format.opened_by_prompt = true;
   EXPECT_EQ(reward_of(config, "{}", "a</think><answer>b</answer>"), 1);
   EXPECT_EQ(reward_of(config, "{}", "<think>a</think><answer>b</answer>"), 0);
 }
@@ -40,10 +40,10 @@ TEST(Format, ThePromptOpensTheFirstTag) {
 TEST(Format, Configuration) {
   EXPECT_EQ(config_error({.type = "format"}),
             "[grpo.rewards[0].tags] is missing; write for example [think, answer]");
-  EXPECT_EQ(config_error({.type = "format", .tags = {"<think>"}}),
+  EXPECT_EQ(config_error({.type = "format", .format = {.tags = {"<think>"}}}),
             "[grpo.rewards[0].tags] '<think>' is not a tag; write its name without angle brackets, for "
             "example think");
-  EXPECT_EQ(config_error({.type = "format", .tags = {"a", "b", "a"}}),
+  EXPECT_EQ(config_error({.type = "format", .format = {.tags = {"a", "b", "a"}}}),
             "[grpo.rewards[0].tags] has 'a' twice; an answer has each tag once");
 }
 

@@ -37,17 +37,18 @@ bool is_this_machine(const std::string& host) {
 }
 
 void check_http(const RewardConfig& config, const std::string& key) {
-  if (config.url.empty()) fail("[{}.url] is missing; write for example http://localhost:8000/judge", key);
-  if (host_of(config.url).empty())
+  if (config.judge.url.empty())
+    fail("[{}.url] is missing; write for example http://localhost:8000/judge", key);
+  if (host_of(config.judge.url).empty())
     fail("[{}.url] '{}' is not the address of a server; write for example http://localhost:8000/judge", key,
-         config.url);
+         config.judge.url);
 }
 
 std::unique_ptr<Reward> make(const RewardConfig& config, const std::string& key) {
-  Server server{.url = config.url, .here = is_this_machine(host_of(config.url))};
-  if (config.parallel) server.parallel = static_cast<size_t>(*config.parallel);
-  if (config.retries) server.retries = static_cast<int>(*config.retries);
-  if (config.timeout) server.timeout = *config.timeout;
+  Server server{.url = config.judge.url, .here = is_this_machine(host_of(config.judge.url))};
+  if (config.judge.parallel) server.parallel = static_cast<size_t>(*config.judge.parallel);
+  if (config.judge.retries) server.retries = static_cast<int>(*config.judge.retries);
+  if (config.judge.timeout) server.timeout = *config.judge.timeout;
   return std::make_unique<Client>(std::move(server), key);
 }
 

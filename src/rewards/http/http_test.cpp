@@ -115,13 +115,14 @@ std::string reward_response(const Json& asked, double reward) {
 }
 
 Verdict judged_by(const TinyServer& server, const std::string& text = "a", int64_t retries = 0) {
-  return verdict_on({.type = "http", .url = server.url(), .retries = retries}, R"({"value": 0.25})", text);
+  return verdict_on({.type = "http", .judge = {.url = server.url(), .retries = retries}},
+                    R"({"value": 0.25})", text);
 }
 
 TEST(HttpReward, Judges) {
   const TinyServer server(
       [](const Json& asked) { return reward_response(asked, asked.at("row").at("value").as_double()); });
-  const auto reward = make_reward({.type = "http", .url = server.url(), .parallel = 4}, kKey);
+  const auto reward = make_reward({.type = "http", .judge = {.url = server.url(), .parallel = 4}}, kKey);
   EXPECT_TRUE(reward->take(kForEver).empty());
   for (int64_t id = 0; id < 20; ++id) {
     const Json row = Json::Object{{"value", static_cast<double>(id)}};
@@ -170,7 +171,8 @@ TEST(HttpReward, ServersThatAreAskedTooOftenAreLeftAlone) {
     EXPECT_GE(seconds_now(), end_of_pause - 0.01) << "a request in the pause";
     return reward_response(asked, 1);
   });
-  const auto reward = make_reward({.type = "http", .url = server.url(), .parallel = 1, .retries = 1}, kKey);
+  const auto reward =
+      make_reward({.type = "http", .judge = {.url = server.url(), .parallel = 1, .retries = 1}}, kKey);
   const Json row = Json::Object{};
   for (int64_t id = 0; id < 3; ++id) reward->submit(id, {.place = "", .row = &row, .text = "a"});
   int judged = 0;
@@ -206,7 +208,8 @@ TEST(HttpReward, ServersOfThisMachineAreAskedWithoutAProxy) {
   const Proxy set(fmt::format("http://127.0.0.1:{}", proxy.port()));
   const auto reward_at = [&](const std::string& host, int port) {
     const std::string url = fmt::format("http://{}:{}/judge", host, port);
-    const Verdict verdict = verdict_on({.type = "http", .url = url, .retries = 0}, "{}", std::string("a"));
+    const Verdict verdict =
+        verdict_on({.type = "http", .judge = {.url = url, .retries = 0}}, "{}", std::string("a"));
     EXPECT_EQ(verdict.error, "") << url;
     return verdict.reward;
   };
@@ -245,7 +248,8 @@ TEST(HttpReward, NoServer) {
   {
     url = TinyServer([](const Json&) { return ""; }).url();
   }
-  const Verdict verdict = verdict_on({.type = "http", .url = url, .retries = 1}, "{}", std::string("a"));
+  const Verdict verdict =
+      verdict_on({.type = "http", .judge = {.url = url, .retries = 1}}, "{}", std::string("a"));
   EXPECT_EQ(verdict.error, "server " + url + " cannot be asked: Couldn't connect to server (2 attempts)");
 }
 
@@ -254,8 +258,8 @@ TEST(HttpReward, Timeout) {
     std::this_thread::sleep_for(std::chrono::seconds(2));
     return reward_response(asked, 1);
   });
-  const Verdict verdict =
-      verdict_on({.type = "http", .url = server.url(), .retries = 3, .timeout = 0.5}, "{}", std::string("a"));
+  const Verdict verdict = verdict_on(
+      {.type = "http", .judge = {.url = server.url(), .retries = 3, .timeout = 0.5}}, "{}", std::string("a"));
   EXPECT_EQ(verdict.error, "server " + server.url() + " gave no answer within 0.5 seconds");
   EXPECT_EQ(server.requests(), 1);
 }
@@ -265,7 +269,7 @@ TEST(HttpReward, IsEndedInTheMiddleOfItsWork) {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     return reward_response(asked, 1);
   });
-  const auto reward = make_reward({.type = "http", .url = server.url()}, kKey);
+  const auto reward = make_reward({.type = "http", .judge = {.url = server.url()}}, kKey);
   const Json row = Json::Object{};
   for (int64_t id = 0; id < 30; ++id) reward->submit(id, {.place = "", .row = &row, .text = "a"});
   reward->take(kForEver);
@@ -276,11 +280,11 @@ TEST(HttpReward, Configuration) {
             "[grpo.rewards[0].url] is missing; write for example http://localhost:8000/judge");
   for (const char* url :
        {"localhost:8000", "ftp://localhost/", "http://", "http://localhost:port/", "http://a b/"})
-    EXPECT_EQ(config_error({.type = "http", .url = url}),
+    EXPECT_EQ(config_error({.type = "http", .judge = {.url = url}}),
               fmt::format("[grpo.rewards[0].url] '{}' is not the address of a server; write for example "
                           "http://localhost:8000/judge",
                           url));
-  EXPECT_EQ(config_error({.type = "http", .url = "https://judge.example.org/v1?model=a"}), "");
+  EXPECT_EQ(config_error({.type = "http", .judge = {.url = "https://judge.example.org/v1?model=a"}}), "");
 }
 
 }  // namespace

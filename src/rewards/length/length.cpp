@@ -14,13 +14,15 @@ namespace temper::rewards {
 namespace {
 
 void check_length(const RewardConfig& config, const std::string& key) {
-  if (config.target && (config.max_length || config.buffer))
+  if (config.length.target && (config.length.max_length || config.length.buffer))
     fail("[{}] has a target and {}; keep the target, or max_length and buffer", key,
-         config.max_length ? "max_length" : "buffer");
-  if (config.target) return;
-  if (!config.max_length || !config.buffer) fail("[{}] needs max_length and buffer, or a target", key);
-  if (*config.buffer > *config.max_length)
-    fail("[{}.buffer] is {}, more than max_length, {}", key, *config.buffer, *config.max_length);
+         config.length.max_length ? "max_length" : "buffer");
+  if (config.length.target) return;
+  if (!config.length.max_length || !config.length.buffer)
+    fail("[{}] needs max_length and buffer, or a target", key);
+  if (*config.length.buffer > *config.length.max_length)
+    fail("[{}.buffer] is {}, more than max_length, {}", key, *config.length.buffer,
+         *config.length.max_length);
 }
 
 double punishment(double tokens, double length, double buffer) {
@@ -28,9 +30,9 @@ double punishment(double tokens, double length, double buffer) {
 }
 
 std::unique_ptr<Reward> make(const RewardConfig& config, const std::string&) {
-  const auto target = static_cast<double>(config.target.value_or(0));
-  const auto length = static_cast<double>(config.max_length.value_or(0));
-  const auto buffer = static_cast<double>(config.buffer.value_or(0));
+  const auto target = static_cast<double>(config.length.target.value_or(0));
+  const auto length = static_cast<double>(config.length.max_length.value_or(0));
+  const auto buffer = static_cast<double>(config.length.buffer.value_or(0));
   return immediate([=](const Sample& sample) -> Verdict {
     const auto tokens = static_cast<double>(sample.tokens);
     if (target > 0) return {.reward = -std::min(1.0, std::abs(tokens - target) / target)};

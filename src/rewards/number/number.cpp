@@ -45,7 +45,7 @@ Verdict judge(const RewardConfig& config, const Rational& tolerance, const Sampl
 
 std::unique_ptr<Reward> make(const RewardConfig& config, const std::string&) {
   // The shortest digits that read back equal are what the user wrote.
-  const std::optional<Number> tolerance = whole_number(format_double(config.tolerance.value_or(0)));
+  const std::optional<Number> tolerance = whole_number(format_double(config.text.tolerance.value_or(0)));
   invariant(tolerance.has_value(), "a tolerance is a number");
   return immediate([config, tolerance = tolerance->value](const Sample& sample) {
     return judge(config, tolerance, sample);

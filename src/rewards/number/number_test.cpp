@@ -44,13 +44,13 @@ TEST(NumberReward, Percentages) {
 
 TEST(NumberReward, Tolerance) {
   RewardConfig config = kNumber;
-  config.tolerance = 0.01;
+  config.text.tolerance = 0.01;
   EXPECT_EQ(judged("0.1", "0.11", config), 1);
   EXPECT_EQ(judged("0.1", "0.09", config), 1);
   EXPECT_EQ(judged("0.1", "0.1100000000000000000001", config), 0);
   EXPECT_EQ(judged("-0.005", "0.005", config), 1);
   EXPECT_EQ(judged("1/3", "0.33", config), 1);
-  config.tolerance = 1e-300;
+  config.text.tolerance = 1e-300;
   EXPECT_EQ(judged("0", "1e-300", config), 1);
   EXPECT_EQ(judged("0", "1.1e-300", config), 0);
 }
@@ -69,7 +69,7 @@ TEST(NumberReward, RowsWithoutANumberAreErrors) {
 
 TEST(NumberReward, WithinATag) {
   RewardConfig config = kNumber;
-  config.within = "answer";
+  config.text.within = "answer";
   EXPECT_EQ(judged("4", "<answer>4</answer> 5", config), 1);
   EXPECT_EQ(judged("4", "4", config), 0);
 }

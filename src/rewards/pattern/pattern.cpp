@@ -25,10 +25,10 @@ std::string error_text(int code) {
 
 class Expression {
  public:
-  Expression(const RewardConfig& config, const std::string& key) : pattern_(*config.pattern) {
+  Expression(const RewardConfig& config, const std::string& key) : pattern_(*config.text.pattern) {
     uint32_t options = PCRE2_UTF | PCRE2_UCP;
-    if (config.ignore_case.value_or(false)) options |= PCRE2_CASELESS;
-    if (config.full.value_or(false)) options |= PCRE2_ANCHORED | PCRE2_ENDANCHORED;
+    if (config.text.ignore_case.value_or(false)) options |= PCRE2_CASELESS;
+    if (config.text.full.value_or(false)) options |= PCRE2_ANCHORED | PCRE2_ENDANCHORED;
     int error = 0;
     PCRE2_SIZE offset = 0;
     code_.reset(pcre2_compile(units(pattern_), pattern_.size(), options, &error, &offset, nullptr));
@@ -65,7 +65,7 @@ class Expression {
 
 void check_pattern(const RewardConfig& config, const std::string& key) {
   check_within(config, key);
-  if (!config.pattern) fail("[{}.pattern] is missing; type pattern needs a regular expression", key);
+  if (!config.text.pattern) fail("[{}.pattern] is missing; type pattern needs a regular expression", key);
   const Expression expression(config, key);
 }
 

@@ -10,29 +10,30 @@ namespace {
 
 // One text is for a shell; several are a program and its arguments.
 void check_program(const RewardConfig& config, const std::string& key) {
-  if (config.command.empty() || config.command.front().empty())
+  if (config.judge.command.empty() || config.judge.command.front().empty())
     fail("[{}.command] is missing; write for example python3 reward.py", key);
-  if (config.command.size() > 1 && find_program(config.command.front()).empty())
-    fail("[{}.command] '{}' is not a program that can be run: no such file{}", key, config.command.front(),
-         config.command.front().find('/') == std::string::npos ? " in PATH"
-                                                               : ", or without the right to run it");
+  if (config.judge.command.size() > 1 && find_program(config.judge.command.front()).empty())
+    fail("[{}.command] '{}' is not a program that can be run: no such file{}", key,
+         config.judge.command.front(),
+         config.judge.command.front().find('/') == std::string::npos ? " in PATH"
+                                                                     : ", or without the right to run it");
 }
 
 Launch launch_of(const RewardConfig& config) {
   Launch launch;
-  launch.name = join(config.command, " ");
-  launch.words = config.command;
+  launch.name = join(config.judge.command, " ");
+  launch.words = config.judge.command;
   if (launch.words.size() == 1)
     launch.words = {"/bin/sh", "-c", launch.words.front()};
   else
     launch.words.front() = find_program(launch.words.front());
-  launch.parallel = static_cast<size_t>(config.parallel.value_or(1));
-  launch.timeout = config.timeout.value_or(30);
+  launch.parallel = static_cast<size_t>(config.judge.parallel.value_or(1));
+  launch.timeout = config.judge.timeout.value_or(30);
   return launch;
 }
 
 std::unique_ptr<Reward> make(const RewardConfig& config, const std::string& key) {
-  return std::make_unique<Pool>(launch_of(config), static_cast<size_t>(config.processes.value_or(1)), key);
+  return std::make_unique<Pool>(launch_of(config), static_cast<size_t>(config.judge.processes.value_or(1)), key);
 }
 
 }  // namespace

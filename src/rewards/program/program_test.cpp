@@ -72,7 +72,7 @@ class ProgramReward : public testing::Test {
  protected:
   ProgramReward() {
     write_file(folder_ / "judge.py", kScript);
-    config_ = {.type = "program", .command = {"python3", folder_ / "judge.py"}};
+    config_ = {.type = "program", .judge = {.command = {"python3", folder_ / "judge.py"}}};
   }
 
   // Verdicts of answers that are submitted at once.
@@ -131,7 +131,7 @@ TEST_F(ProgramReward, AnEnvironmentContinues) {
 }
 
 TEST_F(ProgramReward, AShellRunsOneText) {
-  config_.command = {"A='{\"id\": 0, '; read line; echo \"$A\\\"reward\\\": 3}\"; cat >/dev/null"};
+  config_.judge.command = {"A='{\"id\": 0, '; read line; echo \"$A\\\"reward\\\": 3}\"; cat >/dev/null"};
   EXPECT_EQ(judge({"a"}).at(0).reward, 3);
 }
 
@@ -161,7 +161,7 @@ TEST_F(ProgramReward, ADeathIsOfOneAnswer) {
 }
 
 TEST_F(ProgramReward, ATimeoutIsOfOneAnswer) {
-  config_.timeout = 3;
+  config_.judge.timeout = 3;
   const auto verdicts = judge({"a", "hang", "b", "deaf", "c"});
   EXPECT_EQ(verdicts.at(1).error,
             name() + " gave no answer within 3 seconds, and wrote nothing to its standard error");
@@ -171,20 +171,20 @@ TEST_F(ProgramReward, ATimeoutIsOfOneAnswer) {
 
 // Writing to it raises SIGPIPE.
 TEST_F(ProgramReward, ThatDoesNotRead) {
-  config_.command = {"exec 0<&-; sleep 1000"};
+  config_.judge.command = {"exec 0<&-; sleep 1000"};
   EXPECT_EQ(
       judge({std::string(500'000, 'x')}).at(0).error,
       "program 'exec 0<&-; sleep 1000' closed its standard input, and wrote nothing to its standard error");
 }
 
 TEST_F(ProgramReward, SeveralAnswersAtOnce) {
-  config_.parallel = 4;
+  config_.judge.parallel = 4;
   const auto verdicts = judge({"a", "crash", "b", "c", "rubbish", "d", "e", "f", "g"});
   for (const auto& [id, verdict] : verdicts) EXPECT_EQ(verdict.error.empty(), id != 1 && id != 4) << id;
 }
 
 TEST_F(ProgramReward, ABadAnswerIsOfTheAnswerWithItsId) {
-  config_.parallel = 2;
+  config_.judge.parallel = 2;
   const auto verdicts = judge({"keep", "words", "a"});
   EXPECT_EQ(verdicts.at(0).reward, 3);
   expect_has(verdicts.at(1).error, "wrote to its standard output a line that is not an answer");
@@ -192,7 +192,7 @@ TEST_F(ProgramReward, ABadAnswerIsOfTheAnswerWithItsId) {
 }
 
 TEST_F(ProgramReward, ProcessesShareTheWork) {
-  config_.processes = 3;
+  config_.judge.processes = 3;
   const std::vector<std::string> texts(30, "sleep");
   std::set<double> processes;
   for (const auto& [id, verdict] : judge(texts)) processes.insert(verdict.reward);
@@ -216,7 +216,7 @@ TEST_F(ProgramReward, EndsBetweenAnswers) {
 }
 
 TEST_F(ProgramReward, LongTextsDoNotBlock) {
-  config_.parallel = 8;
+  config_.judge.parallel = 8;
   const std::vector<std::string> texts(20, "size" + std::string(500'000, 'x'));
   for (const auto& [id, verdict] : judge(texts)) EXPECT_EQ(verdict.reward, 500'004);
 }
@@ -268,7 +268,7 @@ TEST_F(ProgramReward, IsEndedInTheMiddleOfItsWork) {
 }
 
 TEST_F(ProgramReward, TheExample) {
-  config_.command = {"python3", TEMPER_SOURCE_DIR "/examples/grpo/reward.py"};
+  config_.judge.command = {"python3", TEMPER_SOURCE_DIR "/examples/grpo/reward.py"};
   row_ = Json::parse(R"({"answer": "so it is 1,200"})", "row");
   const auto verdicts =
       judge({"\\boxed{1200}", "\\boxed{\\text{1200 or}} 1200", "1200", "12", "no", "\\boxed{3/0}"});
@@ -283,10 +283,10 @@ TEST_F(ProgramReward, Configuration) {
   EXPECT_EQ(config_error({.type = "program"}),
             "[grpo.rewards[0].command] is missing; write for example python3 reward.py");
   EXPECT_EQ(
-      config_error({.type = "program", .command = {"no_such_program", "a"}}),
+      config_error({.type = "program", .judge = {.command = {"no_such_program", "a"}}}),
       "[grpo.rewards[0].command] 'no_such_program' is not a program that can be run: no such file in PATH");
   EXPECT_EQ(
-      config_error({.type = "program", .command = {"./no_such_program", "a"}}),
+      config_error({.type = "program", .judge = {.command = {"./no_such_program", "a"}}}),
       "[grpo.rewards[0].command] './no_such_program' is not a program that can be run: no such file, or "
       "without the right to run it");
 }

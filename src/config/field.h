@@ -27,6 +27,26 @@ struct Type {
   std::vector<std::string> choices = {};  // kChoice
 };
 
+// Which values of a type a key takes.
+struct Limits {
+  std::optional<double> minimum = {}, maximum = {};
+  bool open_minimum = false, open_maximum = false;  // the bound itself is not allowed
+  std::vector<Json> allowed = {};                   // empty: all within the bounds
+  // What is answered to a value that is refused, by the value: what other programs write here.
+  std::vector<std::pair<std::string, std::string>> answers = {};
+
+  bool take(const Json& value) const;  // a number within the bounds that is allowed, or another value that is
+  std::string bounds() const;          // "above 0 and at most 1", or nothing
+};
+
+// The elements of a list of groups.
+struct Elements {
+  std::function<size_t()> size = {};
+  std::function<void(size_t)> reset = {};  // to this number of elements, with their defaults
+  std::function<Schema(size_t)> at = {};   // the keys of one element; valid until the next reset
+  std::string shorthand_key = {};  // what an element sets that is written as one scalar; "": none can be
+};
+
 // One declared key: a value, a group of keys, or a list of groups. The builder functions below the data
 // refine a declaration; they apply to every element of a list.
 struct Field {
@@ -44,11 +64,7 @@ struct Field {
   // kGroup: its keys; kList: those of one element with its defaults, for help and unknown keys.
   std::unique_ptr<Schema> group;
 
-  // kList
-  std::function<size_t()> size;
-  std::function<void(size_t)> reset;      // to this number of elements, with their defaults
-  std::function<Schema(size_t)> element;  // the keys of one element; valid until the next reset
-  std::string shorthand_key;
+  Elements elements;  // kList
 
   bool is_required = false;
   bool is_path = false;
@@ -62,10 +78,7 @@ struct Field {
     bool is_flat = false;
   };
   Before before = {};
-  std::optional<double> minimum, maximum;
-  bool open_minimum = false, open_maximum = false;  // the bound itself is not allowed
-  std::vector<Json> allowed;
-  std::vector<std::pair<std::string, std::string>> answers;
+  Limits limits;
 
   Field& at_least(double bound);
   Field& above(double bound);

@@ -66,11 +66,11 @@ class Loader {
         fail_unknown(root_, given, std::string(kCommandLine));
       if (field->kind != Field::Kind::kList) fail_element(given, list);
       const size_t index = index_of(*field, list, rest.substr(open + 1, close - open - 1));
-      schema = &elements_.emplace_back(field->element(index));
+      schema = &elements_.emplace_back(field->elements.at(index));
       before = fmt::format("{}[{}]", list, index);
       rest.erase(0, close + 1);
       const std::string named = given.substr(0, given.size() - rest.size());
-      if (rest.empty()) rest = "." + field->shorthand_key;
+      if (rest.empty()) rest = "." + field->elements.shorthand_key;
       if (!rest.starts_with('.') || rest.size() == 1)
         fail("[{}] '{}' is an element of a list; set its keys one by one: --{}.{} ...", kCommandLine, named,
              named, schema->fields().front()->name);
@@ -114,19 +114,19 @@ class Loader {
   // Of the element with this number or name.
   static size_t index_of(const Field& list, const std::string& path, const std::string& wanted) {
     std::vector<std::string> names;
-    for (size_t i = 0; i < list.size(); ++i) {
-      const Schema element = list.element(i);
+    for (size_t i = 0; i < list.elements.size(); ++i) {
+      const Schema element = list.elements.at(i);
       const Field* field = element.find("name");
       const Json name = field != nullptr ? field->get() : Json();  // an element may have none
       if (fmt::format("{}", i) == wanted || name == Json(wanted)) return i;
       if (name.is_string()) names.push_back(name.as_string());
     }
-    if (list.size() == 0)
+    if (list.elements.size() == 0)
       fail("[{}] '{}[{}]': '{}' has no elements; set the whole list: --{} [...]", kCommandLine, path, wanted,
            path, path);
     std::erase(names, "");
     fail("[{}] '{}[{}]': '{}' has no such element; its elements are 0 to {}{}", kCommandLine, path, wanted,
-         path, list.size() - 1, names.empty() ? "" : fmt::format(", or by name {}", join(names)));
+         path, list.elements.size() - 1, names.empty() ? "" : fmt::format(", or by name {}", join(names)));
   }
 
   // A whole list would undo what flags before it said of its elements.
@@ -203,7 +203,7 @@ class Loader {
 
   // One text in the place of a list is its only element.
   static Node as_list(const Field& field, const Node& node) {
-    if (node.kind != Node::Kind::kText || field.shorthand_key.empty()) return node;
+    if (node.kind != Node::Kind::kText || field.elements.shorthand_key.empty()) return node;
     return {.kind = Node::Kind::kList, .items = {node}, .where = node.where, .key_where = node.key_where};
   }
 
@@ -212,13 +212,14 @@ class Loader {
     if (node.kind != Node::Kind::kList)
       fail("[{}] '{}': expected {}, found {}", node.where, path, expectation(field), describe_node(node));
     forget_elements(path);
-    field.reset(node.items.size());
+    field.elements.reset(node.items.size());
     for (size_t i = 0; i < node.items.size(); ++i) {
       const Node& item = node.items[i];
       const std::string item_path = fmt::format("{}[{}]", path, i);
-      const Schema element = field.element(i);
-      if (item.kind == Node::Kind::kText && !field.shorthand_key.empty())
-        read_field(*element.find(field.shorthand_key), item, child(item_path, field.shorthand_key));
+      const Schema element = field.elements.at(i);
+      if (item.kind == Node::Kind::kText && !field.elements.shorthand_key.empty())
+        read_field(*element.find(field.elements.shorthand_key), item,
+                   child(item_path, field.elements.shorthand_key));
       else
         read_group(element, item, item_path);
       check_required(element, item_path, item.where);

@@ -34,11 +34,11 @@ class Dumper {
 
  private:
   void list(const Field& field, const std::string& path, size_t indent) {
-    end_line(field.size() == 0 ? " []" : "", path);
-    for (size_t i = 0; i < field.size(); ++i) {
+    end_line(field.elements.size() == 0 ? " []" : "", path);
+    for (size_t i = 0; i < field.elements.size(); ++i) {
       out_ += std::string(indent, ' ') + "- ";
       first_of_item_ = true;
-      group(field.element(i), fmt::format("{}[{}].", path, i), indent + 2);
+      group(field.elements.at(i), fmt::format("{}[{}].", path, i), indent + 2);
     }
   }
 

@@ -90,7 +90,7 @@ std::string hint(const Type& type, const Node& node) {
 }
 
 [[noreturn]] void fail_value(const Field& field, bool element, const Node& node, std::string_view path) {
-  for (const auto& [value, text] : field.answers)
+  for (const auto& [value, text] : field.limits.answers)
     if (node.kind == Node::Kind::kText && node.text == value)
       fail("[{}] '{}': expected {}, found '{}'; {}", node.where, path, expectation(field, element), value,
            text);
@@ -140,21 +140,6 @@ std::optional<Json> read_scalar(const Field& field, const Node& node, std::strin
   }
   const std::optional<double> value = parse_number(node.text);
   return value ? std::optional<Json>(*value) : std::nullopt;
-}
-
-bool in_range(const Field& field, const Json& value) {
-  if (value.is_number()) {
-    const double number = value.as_double();
-    if (field.minimum && (field.open_minimum ? number <= *field.minimum : number < *field.minimum))
-      return false;
-    if (field.maximum && (field.open_maximum ? number >= *field.maximum : number > *field.maximum))
-      return false;
-  }
-  const auto same = [&](const Json& allowed) {
-    return allowed == value ||
-           (allowed.is_number() && value.is_number() && allowed.as_double() == value.as_double());
-  };
-  return field.allowed.empty() || std::any_of(field.allowed.begin(), field.allowed.end(), same);
 }
 
 std::string quote(const std::string& text) {
@@ -235,7 +220,7 @@ Json read_value(const Field& field, const Node& node, std::string_view path) {
   if (node.kind == Node::Kind::kNull && type.optional) return {};
   if (!type.list) {
     std::optional<Json> value = read_scalar(field, node, path);
-    if (!value || !in_range(field, *value)) fail_value(field, false, node, path);
+    if (!value || !field.limits.take(*value)) fail_value(field, false, node, path);
     return *std::move(value);
   }
   // One text in the place of a list is its only element: a file, a module.
@@ -247,7 +232,7 @@ Json read_value(const Field& field, const Node& node, std::string_view path) {
   Json::Array values;
   for (size_t i = 0; i < node.items.size(); ++i) {
     std::optional<Json> value = read_scalar(field, node.items[i], path);
-    if (!value || !in_range(field, *value))
+    if (!value || !field.limits.take(*value))
       fail_value(field, true, node.items[i], fmt::format("{}[{}]", path, i));
     values.push_back(*std::move(value));
   }

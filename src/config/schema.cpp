@@ -25,17 +25,6 @@ std::string scalar_name(const Type& type, bool plural) {
   return "a mapping of mappings to text";
 }
 
-std::string bounds(const Field& field) {
-  std::vector<std::string> parts;
-  const auto bound = [&](const std::optional<double>& value, bool open, const char* strict,
-                         const char* loose) {
-    if (value) parts.push_back(fmt::format("{} {:g}", open ? strict : loose, *value));
-  };
-  bound(field.minimum, field.open_minimum, "above", "at least");
-  bound(field.maximum, field.open_maximum, "below", "at most");
-  return join(parts, " and ");
-}
-
 }  // namespace
 
 std::string expectation(const Field& field, bool element) {
@@ -43,48 +32,72 @@ std::string expectation(const Field& field, bool element) {
   const bool list = type.list && !element;
   std::string out;
   if (field.kind == Field::Kind::kList)
-    return field.shorthand_key.empty() ? "a list of mappings" : "text, or a list of texts and mappings";
+    return field.elements.shorthand_key.empty() ? "a list of mappings"
+                                                : "text, or a list of texts and mappings";
   if (list) out = type.size < 0 ? "a list of " : fmt::format("a list of {} ", type.size);
-  if (field.allowed.empty()) {
+  if (field.limits.allowed.empty()) {
     out += scalar_name(type, list);
   } else {
     std::vector<std::string> values;
-    for (const Json& value : field.allowed)
+    for (const Json& value : field.limits.allowed)
       values.push_back(value.is_string() ? value.as_string() : value.dump());
     out += (list ? "values out of " : "one of ") + join(values);
   }
-  const std::string limits = bounds(field);
+  const std::string limits = field.limits.bounds();
   if (!limits.empty()) out += " " + limits;
   if (type.optional && !element) out += " or null";
   return out;
 }
 
+bool Limits::take(const Json& value) const {
+  if (value.is_number()) {
+    const double number = value.as_double();
+    if (minimum && (open_minimum ? number <= *minimum : number < *minimum)) return false;
+    if (maximum && (open_maximum ? number >= *maximum : number > *maximum)) return false;
+  }
+  const auto same = [&](const Json& each) {
+    return each == value || (each.is_number() && value.is_number() && each.as_double() == value.as_double());
+  };
+  return allowed.empty() || std::any_of(allowed.begin(), allowed.end(), same);
+}
+
+std::string Limits::bounds() const {
+  std::vector<std::string> parts;
+  const auto bound = [&](const std::optional<double>& value, bool open, const char* strict,
+                         const char* loose) {
+    if (value) parts.push_back(fmt::format("{} {:g}", open ? strict : loose, *value));
+  };
+  bound(minimum, open_minimum, "above", "at least");
+  bound(maximum, open_maximum, "below", "at most");
+  return join(parts, " and ");
+}
+
 Field& Field::at_least(double bound) {
-  minimum = bound;
-  open_minimum = false;
+  limits.minimum = bound;
+  limits.open_minimum = false;
   return *this;
 }
 
 Field& Field::above(double bound) {
-  minimum = bound;
-  open_minimum = true;
+  limits.minimum = bound;
+  limits.open_minimum = true;
   return *this;
 }
 
 Field& Field::at_most(double bound) {
-  maximum = bound;
-  open_maximum = false;
+  limits.maximum = bound;
+  limits.open_maximum = false;
   return *this;
 }
 
 Field& Field::below(double bound) {
-  maximum = bound;
-  open_maximum = true;
+  limits.maximum = bound;
+  limits.open_maximum = true;
   return *this;
 }
 
 Field& Field::one_of(std::vector<Json> values) {
-  allowed = std::move(values);
+  limits.allowed = std::move(values);
   return *this;
 }
 
@@ -126,14 +139,14 @@ Field& Field::formerly_flat() {
 }
 
 Field& Field::answer(std::string value, std::string text) {
-  answers.emplace_back(std::move(value), std::move(text));
+  limits.answers.emplace_back(std::move(value), std::move(text));
   return *this;
 }
 
 Field& Field::shorthand(std::string key) {
   invariant(kind == Kind::kList && group->find(key) != nullptr,
             fmt::format("no key '{}' for a shorthand", key));
-  shorthand_key = std::move(key);
+  elements.shorthand_key = std::move(key);
   return *this;
 }
 
@@ -196,7 +209,7 @@ Json value_of(const Field& field) {
   if (field.kind == Field::Kind::kValue) return field.get();
   if (field.kind == Field::Kind::kGroup) return value_of(*field.group);
   Json::Array elements;
-  for (size_t i = 0; i < field.size(); ++i) elements.push_back(value_of(field.element(i)));
+  for (size_t i = 0; i < field.elements.size(); ++i) elements.push_back(value_of(field.elements.at(i)));
   return elements;
 }
 

@@ -63,9 +63,9 @@ class Schema {
     field.group = std::make_unique<Schema>();
     field.group->sample_ = sample;
     describe(*field.group, *sample);
-    field.size = [&values] { return values.size(); };
-    field.reset = [&values](size_t count) { values.assign(count, Struct{}); };
-    field.element = [&values](size_t index) {
+    field.elements.size = [&values] { return values.size(); };
+    field.elements.reset = [&values](size_t count) { values.assign(count, Struct{}); };
+    field.elements.at = [&values](size_t index) {
       Schema element;
       describe(element, values.at(index));
       return element;

@@ -53,6 +53,22 @@ void describe(Schema& s, Odd& c) {
   s.answer("learning_rate", "first.lr");
 }
 
+TEST(Limits, AreOfNumbersAndOfValues) {
+  const Limits open{.minimum = 0, .maximum = 1, .open_minimum = true};
+  EXPECT_EQ(open.bounds(), "above 0 and at most 1");
+  EXPECT_FALSE(open.take(Json(0)));
+  EXPECT_TRUE(open.take(Json(0.5)));
+  EXPECT_TRUE(open.take(Json(1)));
+  EXPECT_FALSE(open.take(Json(1.5)));
+  EXPECT_TRUE(open.take(Json("text"))) << "bounds are of numbers";
+  const Limits few{.allowed = {Json(1), Json("red")}};
+  EXPECT_EQ(few.bounds(), "");
+  EXPECT_TRUE(few.take(Json(1.0)));
+  EXPECT_TRUE(few.take(Json("red")));
+  EXPECT_FALSE(few.take(Json("green")));
+  EXPECT_TRUE(Limits().take(Json(7)));
+}
+
 struct Loaded {
   Odd odd;
   std::string error;

@@ -24,9 +24,9 @@ struct Comparison {
 
   void compare(const config::Field& before, const config::Field& now, const std::string& path) {
     if (now.kind == config::Field::Kind::kGroup) return compare(*before.group, *now.group, path + ".");
-    if (now.kind == config::Field::Kind::kList && before.size() == now.size()) {
-      for (size_t i = 0; i < now.size(); ++i)
-        compare(before.element(i), now.element(i), fmt::format("{}[{}].", path, i));
+    if (now.kind == config::Field::Kind::kList && before.elements.size() == now.elements.size()) {
+      for (size_t i = 0; i < now.elements.size(); ++i)
+        compare(before.elements.at(i), now.elements.at(i), fmt::format("{}[{}].", path, i));
       return;
     }
     const Json was = config::value_of(before), is = config::value_of(now);

@@ -86,16 +86,53 @@ class Lines {
   double begun_ = seconds_now(), shown_ = begun_;
 };
 
+// What an answer depends on, as a key of the file that is continued.
+class AnswerKeys {
+ public:
+  AnswerKeys(const BatchArguments& arguments, const models::Model& model, const rollout::Request& options)
+      : arguments_(arguments),
+        options_(options),
+        weights_(checkpoints::sample_of_weights(arguments.model)),
+        rounding_(rounding_of(model)) {}
+
+  std::string key_of(const Adapters::Named& adapter, const std::vector<int32_t>& prompt) const {
+    const ops::SamplingOptions& s = options_.sampling;
+    const std::vector<std::string>& stops = arguments_.sampling.stops;
+    Json::Object asked{{"weights", weights_},
+                       {"adapter", adapter.name},
+                       {"temperature", s.temperature},
+                       {"top_k", s.top_k},
+                       {"top_p", s.top_p},
+                       {"repetition_penalty", s.repetition_penalty},
+                       {"seed", static_cast<int64_t>(s.seed)},
+                       {"max_new_tokens", options_.max_new_tokens},
+                       {"stop", Json::Array(stops.begin(), stops.end())}};
+    if (!rounding_.empty()) asked.emplace_back("quantize", rounding_);
+    if (s.min_p > 0) asked.emplace_back("min_p", s.min_p);  // files of before have keys without it
+    if (adapter.adapter != nullptr) asked.emplace_back("adapter_weights", adapter.weights);
+    const std::string settings = Json(asked).dump();
+    Hasher hasher;
+    hasher.update(settings.data(), settings.size());
+    hasher.update(prompt.data(), prompt.size() * sizeof(int32_t));
+    return hasher.digest();
+  }
+
+ private:
+  const BatchArguments& arguments_;
+  const rollout::Request& options_;
+  const std::string weights_;   // a hash of them
+  const std::string rounding_;  // what --quantize says, in short; empty: nothing
+};
+
 class Batch {
  public:
   explicit Batch(const BatchArguments& arguments)
       : arguments_(arguments),
         model_(load(arguments)),
-        weights_(checkpoints::sample_of_weights(arguments.model)),
-        rounding_(rounding_of(*model_)),
         adapters_(*model_, arguments.adapters),
         text_(rollout::TextFiles::load(arguments.model, model_->decoder.config().vocab_size)),
         options_(arguments.sampling.apply(text_.generation)),
+        keys_(arguments, *model_, options_),
         source_({arguments.rows}),
         encoder_(text_.tokenizer, data::renderer_of(text_.chat), any_rows()),
         file_(arguments.out) {}
@@ -143,25 +180,7 @@ class Batch {
     if (std::ssize(ids) >= model_->decoder.config().max_positions)
       fail("the prompt has {} tokens; the model's context is {}", ids.size(),
            model_->decoder.config().max_positions);
-    const ops::SamplingOptions& s = options_.sampling;
-    const std::vector<std::string>& stops = arguments_.sampling.stops;
-    Json::Object asked{{"weights", weights_},
-                       {"adapter", adapter.name},
-                       {"temperature", s.temperature},
-                       {"top_k", s.top_k},
-                       {"top_p", s.top_p},
-                       {"repetition_penalty", s.repetition_penalty},
-                       {"seed", static_cast<int64_t>(s.seed)},
-                       {"max_new_tokens", options_.max_new_tokens},
-                       {"stop", Json::Array(stops.begin(), stops.end())}};
-    if (!rounding_.empty()) asked.emplace_back("quantize", rounding_);
-    if (s.min_p > 0) asked.emplace_back("min_p", s.min_p);  // files of before have keys without it
-    if (adapter.adapter != nullptr) asked.emplace_back("adapter_weights", adapter.weights);
-    const std::string settings = Json(asked).dump();
-    Hasher hasher;
-    hasher.update(settings.data(), settings.size());
-    hasher.update(ids.data(), ids.size() * sizeof(int32_t));
-    prompt.key = hasher.digest();
+    prompt.key = keys_.key_of(adapter, ids);
     return prompt;
   }
 
@@ -174,13 +193,13 @@ class Batch {
 
   // Finds what is left to do, and the longest prompt of it. Rows that cannot be read are named.
   int64_t scan() {
-    int64_t longest = 0;
+    int64_t longest = 0, lossy = 0;
     for (int64_t i = 0; i < source_.size(); ++i) try {
         const Prompt prompt = prompt_of(source_.row(i));
         const auto place = [&] { return source_.place(i); };
         data::warn_of_losses(place, prompt.asked.lost);
         data::log_notes(place, prompt.asked.notes);
-        lossy_ += !prompt.asked.lost.empty();
+        lossy += !prompt.asked.lost.empty();
         for (int64_t sample = 0; sample < arguments_.samples; ++sample)
           if (!file_.has(i, sample, prompt.key)) {
             ++to_do_;
@@ -191,7 +210,7 @@ class Batch {
         bad_rows_.insert(i);
         report(i, error.what());
       }
-    if (lossy_ > 1) log_warning(fmt::format("{} rows have prompts of which such a warning holds", lossy_));
+    if (lossy > 1) log_warning(fmt::format("{} rows have prompts of which such a warning holds", lossy));
     const int64_t all = (source_.size() - std::ssize(bad_rows_)) * arguments_.samples;
     if (to_do_ < all) log_info(fmt::format("{} of {} answers are in {}", all - to_do_, all, arguments_.out));
     return longest;
@@ -270,18 +289,17 @@ class Batch {
 
   const BatchArguments& arguments_;
   std::unique_ptr<models::Model> model_;
-  const std::string weights_;   // a hash of them
-  const std::string rounding_;  // what --quantize says, in short; empty: nothing
   Adapters adapters_;
   rollout::TextFiles text_;
   rollout::Request options_;  // of all, without their prompts
+  AnswerKeys keys_;
   data::Source source_;
   data::RowEncoder encoder_;
   rollout::AnswerFile file_;
   std::optional<NewWeights> new_weights_;
   std::set<int64_t> bad_rows_;
   std::map<int64_t, Asked> asked_;  // by the engine's number
-  int64_t to_do_ = 0, failed_ = 0, lossy_ = 0;
+  int64_t to_do_ = 0, failed_ = 0;
 };
 
 void check_weights_from(const BatchArguments& arguments) {

@@ -19,6 +19,8 @@ namespace {
 
 constexpr const char* kClearLine = "\r\x1b[K";
 constexpr size_t kDefaultWidth = 80;
+constexpr double kSecondsOfRedrawing = 0.1;  // on a terminal, the shortest time between two lines
+constexpr double kSecondsOfLines = 10;       // elsewhere
 
 struct Piece {
   std::string text;
@@ -113,21 +115,17 @@ void Progress::show(const StepReport& report, double now) {
   keep_if_due(now);
   if (!is_due(report, now)) return;
   print(report);
-  printed_step_ = report.step;
   printed_at_ = now;
 }
 
 bool Progress::is_due(const StepReport& report, double now) const {
-  if (printed_step_ < 0 || is_last(report)) return true;
-  const double passed = now - printed_at_;
-  if (options_.terminal) return passed >= options_.redraw_seconds;
-  const bool enough_steps =
-      options_.interval_steps > 0 && report.step - printed_step_ >= options_.interval_steps;
-  return enough_steps || passed >= options_.interval_seconds;
+  if (!printed_at_ || is_last(report)) return true;
+  const double passed = now - *printed_at_;
+  return passed >= (options_.terminal ? kSecondsOfRedrawing : kSecondsOfLines);
 }
 
 void Progress::keep_if_due(double now) {
-  if (kept_at_ > 0 && !is_last(latest_) && now - kept_at_ < options_.interval_seconds) return;
+  if (kept_at_ > 0 && !is_last(latest_) && now - kept_at_ < kSecondsOfLines) return;
   keep();
   kept_at_ = now;
 }

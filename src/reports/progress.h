@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,11 +29,8 @@ std::string format_step(const StepReport& report, size_t width = 0);
 
 struct ProgressOptions {
   std::FILE* out = stderr;
-  bool terminal = false;         // redraw one line
-  size_t width = 0;              // of the terminal; 0 asks it before each line
-  double redraw_seconds = 0.1;   // on a terminal, the shortest time between two lines
-  double interval_seconds = 10;  // elsewhere; a line is due when this much time has passed …
-  int64_t interval_steps = 0;    // … or this many steps; 0 never
+  bool terminal = false;  // redraw one line
+  size_t width = 0;       // of the terminal; 0 asks it before each line
 };
 ProgressOptions progress_for_stderr();  // a terminal if standard error is one
 
@@ -60,8 +58,7 @@ class Progress {
   ProgressOptions options_;
   StepReport latest_;
   bool pending_ = false;  // latest_ was not printed
-  int64_t printed_step_ = -1;
-  double printed_at_ = 0;
+  std::optional<double> printed_at_;
   bool unkept_ = false;  // the log's copy lacks latest_
   double kept_at_ = 0;   // 0: never
   bool live_ = false;    // a line without its end stands on the terminal

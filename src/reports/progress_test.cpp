@@ -73,16 +73,6 @@ TEST(Progress, WritesPlainLinesNowAndThen) {
             "step 61/100  loss 1.0000\nstep 81/100  loss 1.0000\nstep 100/100  loss 1.0000\n");
 }
 
-TEST(Progress, CountsStepsWhenAsked) {
-  Recorded recorded;
-  ProgressOptions options = recorded.options(false);
-  options.interval_steps = 2;
-  Progress progress(options);
-  for (int64_t step = 1; step <= 4; ++step) progress.show(at(step), 0);
-  progress.finish();  // prints the step that was not due
-  EXPECT_EQ(recorded.text(), "step 1/100  loss 1.0000\nstep 3/100  loss 1.0000\nstep 4/100  loss 1.0000\n");
-}
-
 TEST(Progress, RedrawsOneLineOnATerminal) {
   Recorded recorded;
   {

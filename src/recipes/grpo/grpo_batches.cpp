@@ -76,8 +76,8 @@ void GrpoBatches::run_rollout() {
   report_.groups = selection.num_asked();
   report_.groups_without_spread = selection.num_without_spread();
   report_.sum_over(learners());
-  if (report_.judged == 0)
-    fail("[grpo.rewards] none of {:.0f} answers of rollout {} could be judged", report_.answers,
+  if (report_.answers.judged == 0)
+    fail("[grpo.rewards] none of {:.0f} answers of rollout {} could be judged", report_.answers.answers,
          next_rollout_);
   learn_from(selection, std::move(samples));
   collectives::at_each(setup_.ranks, "answers that are stored", [&] { record_.end_rollout(); });
@@ -195,8 +195,9 @@ void GrpoBatches::add_metrics(Json::Object& values, reports::TensorBoardWriter::
 
 std::optional<BatchSource::Judged> GrpoBatches::evaluate() {
   const RolloutReport report = sampler_.ask_held_out(held_out_);
-  Judged judged{report.mean_reward(),
-                fmt::format("reward {:.4f} of {:.0f} held-out prompts", report.mean_reward(), report.answers),
+  Judged judged{report.answers.mean_reward(),
+                fmt::format("reward {:.4f} of {:.0f} held-out prompts", report.answers.mean_reward(),
+                            report.answers.answers),
                 {},
                 {}};
   report.write(sampler_.reward_names(), "eval_", "eval/", judged.values, judged.scalars);

@@ -8,7 +8,7 @@
 
 namespace temper::recipes {
 
-void RolloutReport::add(const std::vector<SampledAnswer>& samples) {
+void AnswerSums::add(const std::vector<SampledAnswer>& samples) {
   for (const SampledAnswer& sample : samples) {
     ++answers;
     truncated += sample.is_truncated();
@@ -24,7 +24,7 @@ void RolloutReport::add(const std::vector<SampledAnswer>& samples) {
   }
 }
 
-void RolloutReport::add(const Answers::Counts& counts) {
+void WorkSums::add(const Answers::Counts& counts) {
   sampled += static_cast<double>(counts.tokens);
   computed += static_cast<double>(counts.computed);
   found += static_cast<double>(counts.found);
@@ -42,8 +42,8 @@ struct Shared {
 };
 
 Shared shared_of(RolloutReport& report) {
-  auto& [answers, judged, failed, truncated, turns, tokens, reward, squared_reward, parts, sampled, computed,
-         found, generating, judging, groups, groups_without_spread, rounds, scoring, memory] = report;
+  auto& [answers, judged, failed, truncated, turns, tokens, reward, squared_reward, parts] = report.answers;
+  auto& [sampled, computed, found, generating, judging] = report.work;
   return {{&answers, &judged, &failed, &truncated, &turns, &tokens, &reward, &squared_reward, &sampled,
            &computed, &found},
           {&generating, &judging},
@@ -58,6 +58,7 @@ void RolloutReport::sum_over(collectives::Group& ranks) {
   const Shared mine = shared_of(*this);
   for (const double* value : mine.sums) collectives::put(own, *value);
   for (const double* value : mine.largest) collectives::put(own, *value);
+  std::vector<double>& parts = *mine.parts;
   collectives::put(own, parts);
   for (double* value : mine.sums) *value = 0;
   for (double* value : mine.largest) *value = 0;
@@ -77,7 +78,7 @@ void RolloutReport::sum_over(collectives::Group& ranks) {
   }
 }
 
-double RolloutReport::reward_deviation() const {
+double AnswerSums::reward_deviation() const {
   if (judged < 2) return 0;
   const double mean = mean_reward();
   return std::sqrt(std::max(0.0, (squared_reward - judged * mean * mean) / (judged - 1)));
@@ -105,20 +106,20 @@ void RolloutReport::write(const std::vector<std::string>& reward_names, std::str
     scalars.emplace_back(fmt::format("{}{}", tag, name), value);
   };
   const auto by = [](double sum, double count) { return count == 0 ? 0 : sum / count; };
-  add("reward", mean_reward());
-  add("reward_deviation", reward_deviation());
-  for (size_t i = 0; i < parts.size() && reward_names.size() > 1; ++i)
-    add("reward_" + reward_names[i], by(parts[i], judged));
-  add("answers", answers);
-  add("answers_failed", failed);
-  add("answer_tokens", by(tokens, answers));
-  add("truncated", by(truncated, answers));
-  if (turns > answers) add("turns", by(turns, answers));
-  add("rollout_seconds", generating);
-  add("rollout_tokens_per_second", by(sampled, generating));
+  add("reward", answers.mean_reward());
+  add("reward_deviation", answers.reward_deviation());
+  for (size_t i = 0; i < answers.parts.size() && reward_names.size() > 1; ++i)
+    add("reward_" + reward_names[i], by(answers.parts[i], answers.judged));
+  add("answers", answers.answers);
+  add("answers_failed", answers.failed);
+  add("answer_tokens", by(answers.tokens, answers.answers));
+  add("truncated", by(answers.truncated, answers.answers));
+  if (answers.turns > answers.answers) add("turns", by(answers.turns, answers.answers));
+  add("rollout_seconds", work.generating);
+  add("rollout_tokens_per_second", by(work.sampled, work.generating));
   add("rollout_peak_memory_bytes", static_cast<double>(memory));
-  add("prompt_tokens_found", found);
-  add("reward_seconds", judging);
+  add("prompt_tokens_found", work.found);
+  add("reward_seconds", work.judging);
   if (groups == 0) return;
   add("groups_without_spread", static_cast<double>(groups_without_spread) / static_cast<double>(groups));
   add("rounds", static_cast<double>(rounds));

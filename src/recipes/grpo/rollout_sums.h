@@ -11,25 +11,34 @@
 
 namespace temper::recipes {
 
-// What the answers of a rollout or an evaluation were like.
-struct RolloutReport {
-  // Sums over answers; of several ranks over those of all.
+// What answers were like: sums over them, of several ranks over those of all.
+struct AnswerSums {
   double answers = 0, judged = 0, failed = 0, truncated = 0, turns = 0, tokens = 0;
-  double reward = 0, squared_reward = 0;        // of those that were judged
-  std::vector<double> parts;                    // of each reward
+  double reward = 0, squared_reward = 0;  // of those that were judged
+  std::vector<double> parts;              // of each reward
+
+  void add(const std::vector<SampledAnswer>& samples);
+  double mean_reward() const { return judged == 0 ? 0 : reward / judged; }
+  double reward_deviation() const;
+};
+
+// What it took to get them.
+struct WorkSums {
   double sampled = 0, computed = 0, found = 0;  // tokens in this process: sampled, in passes, in the cache
   double generating = 0, judging = 0;           // seconds; of the slowest rank
 
+  void add(const Answers::Counts& counts);
+};
+
+// What a rollout or an evaluation was like.
+struct RolloutReport {
+  AnswerSums answers;
+  WorkSums work;
   int64_t groups = 0, groups_without_spread = 0, rounds = 0;  // of a rollout
   double scoring = 0;                                         // seconds
   int64_t memory = 0;  // bytes of this rank's device in use at most, while answers were sampled and judged
 
-  void add(const std::vector<SampledAnswer>& samples);
-  void add(const Answers::Counts& counts);
   void sum_over(collectives::Group& ranks);
-
-  double mean_reward() const { return judged == 0 ? 0 : reward / judged; }
-  double reward_deviation() const;
   // "reward_mean" and the like, behind `key` in metrics.jsonl and `tag` in TensorBoard.
   void write(const std::vector<std::string>& reward_names, std::string_view key, std::string_view tag,
              Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const;

@@ -81,7 +81,7 @@ void Sampler::ask(int64_t rollout, AskedGroups& groups, AnswerRecord& record, Ro
       options_of(rollout), [&](const SampledAnswer& sample, size_t index) {
         record.write(sample, *asked[index].prompt, reward_names());
       });
-  report.add(sharing_.counts(answers_.counts()));
+  report.work.add(sharing_.counts(answers_.counts()));
   std::move(fresh.begin(), fresh.end(), std::back_inserter(groups.samples));
   sharing_.share(groups.samples, reward_names(), [&](const SampledAnswer& sample) -> const Prompt& {
     return groups.prompts[static_cast<size_t>(sample.group - groups.first_group)];
@@ -89,7 +89,7 @@ void Sampler::ask(int64_t rollout, AskedGroups& groups, AnswerRecord& record, Ro
   std::sort(groups.samples.begin(), groups.samples.end(), [](const SampledAnswer& a, const SampledAnswer& b) {
     return std::pair(a.group, a.number) < std::pair(b.group, b.number);
   });
-  report.add(groups.samples);
+  report.answers.add(groups.samples);
   groups.rewards = rewards_of_all(groups);
 }
 
@@ -141,8 +141,8 @@ RolloutReport Sampler::ask_held_out(const HeldOutPrompts& held_out) {
   sharing_.share(samples, reward_names(), [&](const SampledAnswer& sample) -> const Prompt& {
     return prompts[static_cast<size_t>((sample.group - first) / step)];
   });
-  report.add(samples);
-  report.add(sharing_.counts(answers_.counts()));
+  report.answers.add(samples);
+  report.work.add(sharing_.counts(answers_.counts()));
   report.sum_over(sharing_.learners());
   return report;
 }

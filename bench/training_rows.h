@@ -75,7 +75,7 @@ class DialogueRows : public RowSource {
     config.data.train = {{.path = file}};
     config.data.max_length = sizes.length;
     config.train.rows_per_step = sizes.rows;
-    config.train.pin_threads = Pinning::kOff;
+    config.train.threads.pin = Pinning::kOff;
     const recipes::RunSetup setup(config);
     const recipes::DataSets sets = recipes::DataSets::load(config, setup.text, data::Goal::kLanguageModel);
     data::LoaderOptions options = recipes::loader_options(config);

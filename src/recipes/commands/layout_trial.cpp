@@ -86,7 +86,7 @@ class RowMaker {
 training::TrainerOptions options_of(const RunConfig& run, const layers::Decoder& model) {
   training::TrainerOptions options{.max_grad_norm = run.train.max_grad_norm,
                                    .micro_batch_tokens = 64,
-                                   .checkpointing = run.train.activation_checkpointing,
+                                   .checkpointing = run.train.compute.activation_checkpointing,
                                    .z_loss = run.train.z_loss};
   if (!run.adapters.empty()) return options;
   options.routers.balance_factor = run.train.router.balance_loss.value_or(model.config().balance_factor);

@@ -55,8 +55,8 @@ class DistillFrom : public training::Distill {
  public:
   DistillFrom(std::shared_ptr<const models::Model> teacher, const layers::Decoder& model,
               const RunConfig& config)
-      : Distill(model, teacher->decoder, distill_keys(config).to_loss(), config.train.micro_batch_tokens,
-                distill_keys(config).top_k),
+      : Distill(model, teacher->decoder, distill_keys(config).to_loss(),
+                config.train.compute.micro_batch_tokens, distill_keys(config).top_k),
         teacher_model_(std::move(teacher)) {}
 
  private:
@@ -99,7 +99,7 @@ Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& mode
                             const layers::Decoder* second) {
   const DistillKeys& keys = distill_keys(config);
   check_top_k(keys, model);
-  const int64_t micro_batch = config.train.micro_batch_tokens;
+  const int64_t micro_batch = config.train.compute.micro_batch_tokens;
   if (!keys.teacher_logits.empty())
     return watching(keys, std::make_shared<training::Distill>(model, std::make_shared<AnyTokens>(keys.top_k),
                                                               keys.to_loss(), micro_batch));
@@ -112,7 +112,7 @@ Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& mode
 std::shared_ptr<const layers::Decoder> teacher_of(const ObjectiveInputs& inputs) {
   const std::string& folder = distill_keys(inputs.config).teacher;
   if (folder.empty()) return {std::shared_ptr<void>(), &inputs.setup.model->decoder};
-  const std::shared_ptr<const models::Model> model = inputs.setup.other_model(folder);
+  const std::shared_ptr<const models::Model> model = inputs.setup.others->frozen(folder);
   return {model, &model->decoder};
 }
 
@@ -124,7 +124,7 @@ Recipe::Objective objective(const ObjectiveInputs& inputs) {
     return watching(keys,
                     std::make_shared<training::Distill>(
                         model, StoredLogits::open_or_compute(inputs, [&] { return teacher_of(inputs); }),
-                        keys.to_loss(), inputs.config.train.micro_batch_tokens));
+                        keys.to_loss(), inputs.config.train.compute.micro_batch_tokens));
   if (keys.teacher.empty()) {
     log_info(inputs.config.adapters.empty() ? "teacher: the model without the rounding of quantize"
                                             : "teacher: the model without its adapter");
@@ -132,7 +132,7 @@ Recipe::Objective objective(const ObjectiveInputs& inputs) {
   }
   log_info(fmt::format("teacher: {}, a second model in memory", keys.teacher));
   return watching(
-      keys, std::make_shared<DistillFrom>(inputs.setup.other_model(keys.teacher), model, inputs.config));
+      keys, std::make_shared<DistillFrom>(inputs.setup.others->frozen(keys.teacher), model, inputs.config));
 }
 
 // Nothing is stored while time is measured.

@@ -75,7 +75,7 @@ losses::TopTokens tokens_of(const ObjectiveInputs& inputs, const layers::Decoder
     all.insert(all.end(), values.begin(), values.end());
   };
   training::read_top_tokens(teacher, training::rows_of_rank(rows, parts.rank(), parts.size()), keys.top_k,
-                            keys.temperature, inputs.config.train.micro_batch_tokens,
+                            keys.temperature, inputs.config.train.compute.micro_batch_tokens,
                             [&](const losses::TopTokens& some) {
                               append(ids, some.ids.values<int32_t>());
                               append(logits, some.logits.values<float>());

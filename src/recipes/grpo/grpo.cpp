@@ -23,7 +23,7 @@ training::PolicyOptions options_of(const RunConfig& config) {
 
 Recipe::Objective objective_for(const RunConfig& config, const layers::Decoder& model) {
   return std::make_shared<training::PolicyGradient>(model, options_of(config),
-                                                    config.train.micro_batch_tokens);
+                                                    config.train.compute.micro_batch_tokens);
 }
 
 Recipe::Objective objective(const ObjectiveInputs& inputs) {

@@ -25,7 +25,7 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
       update_(keys().updates()) {}
 
 std::string GrpoBatches::settings_of(const BatchInputs& inputs) {
-  return fmt::format("{} {} {}", inputs.config.train.seed, inputs.setup.origin.dump(),
+  return fmt::format("{} {} {}", inputs.config.train.seed, inputs.setup.origin.meaning.dump(),
                      settings_of_answers(grpo_keys(inputs.config)).dump());
 }
 

@@ -11,9 +11,9 @@ Scorer::Scorer(const BatchInputs& inputs)
       model_(inputs.setup.model->decoder),
       adapter_(inputs.adapter) {
   const RunSetup& setup = inputs.setup;
-  if (const auto folder = reference_model(config_)) other_reference_ = setup.other_model(*folder);
+  if (const auto folder = reference_model(config_)) other_reference_ = setup.others->frozen(*folder);
   if (const auto wish = critic_settings(config_)) {
-    auto model = setup.own_model(wish->folder, true);
+    auto model = setup.others->trainable(wish->folder, true);
     auto adapter = wish->lora ? models::new_adapter(*model, *wish->lora,
                                                     static_cast<uint64_t>(config_.train.seed), "grpo.critic.")
                               : nullptr;
@@ -24,7 +24,7 @@ Scorer::Scorer(const BatchInputs& inputs)
 std::vector<float> Scorer::log_probs(const layers::Decoder& model, const layers::Adapter* adapter,
                                      const SampleRows& rows) const {
   return training::target_log_probs(model, adapter, rows.rows, keys_.sampling.temperature,
-                                    config_.train.micro_batch_tokens);
+                                    config_.train.compute.micro_batch_tokens);
 }
 
 // Where one update follows, and the KL lowers no rewards, its own log-probabilities are the old ones.

@@ -59,8 +59,8 @@ TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
   now.model.path = "m";
   now.data.train = {{.path = "a.jsonl"}};
   now.train.steps = 900;
-  now.train.threads = 7;
-  now.train.pin_threads = Pinning::kOn;
+  now.train.threads.number = 7;
+  now.train.threads.pin = Pinning::kOn;
   now.model.strict_kernels = true;
   now.device = "cuda:1";
   now.checkpoint.every_steps = 3;
@@ -68,8 +68,8 @@ TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
   now.data.eval = {{.path = "held_out.jsonl"}};
   now.data.threads = 3;
   now.data.on_bad_row = data::OnBadRow::kSkip;
-  now.train.activation_checkpointing = Checkpointing::kFull;
-  now.train.micro_batch_tokens = 1024;  // what running out of memory advises
+  now.train.compute.activation_checkpointing = Checkpointing::kFull;
+  now.train.compute.micro_batch_tokens = 1024;  // what running out of memory advises
   EXPECT_TRUE(conflicts("data: {train: [a.jsonl]}\ntrain: {steps: 10}\n", now).empty());
 }
 

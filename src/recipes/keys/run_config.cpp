@@ -224,13 +224,41 @@ void describe(config::Schema& s, RouterConfig& c) {
           "the model learns nothing of use.");
 }
 
-void describe_threads(config::Schema& s, TrainConfig& c) {
-  s.field("threads", c.threads, "The number of threads that compute; 0 is one per core.")
+void describe_keys(config::Schema& s, ComputeConfig& c) {
+  s.field("micro_batch_tokens", c.micro_batch_tokens,
+          "The largest number of tokens in a micro-batch, of at least one row (instead of gradient "
+          "accumulation steps); it changes the memory, not the result. 0 is one for the whole update.")
+      .at_least(0)
+      .changeable();
+  s.choice("activation_checkpointing", c.activation_checkpointing,
+           {{"none", Checkpointing::kNone},
+            {"selective", Checkpointing::kSelective},
+            {"full", Checkpointing::kFull}},
+           "Gradient checkpointing: the activations that the backward pass recomputes instead of keeping; "
+           "selective is those that are cheap, full is all but each layer's input.")
+      .answer("true", "write selective or full")
+      .answer("false", "write none")
+      .changeable();
+  s.choice("cuda_graph", c.cuda_graph,
+           {{"auto", training::CudaGraph::kAuto},
+            {"off", training::CudaGraph::kOff},
+            {"on", training::CudaGraph::kOn}},
+           "Whether steps of a repeated shape are captured in CUDA graphs; auto captures small steps whose "
+           "kernels allow it.")
+      .changeable();
+  s.field("keep_delta_states", c.keep_delta_states,
+          "Whether the gated delta rule keeps its states between chunks for the backward pass, which is "
+          "faster and takes more memory, instead of computing them again; on GPUs.")
+      .changeable();
+}
+
+void describe_keys(config::Schema& s, ThreadConfig& c) {
+  s.field("threads", c.number, "The number of threads that compute; 0 is one per core.")
       .at_least(0)
       .at_most(kMaxThreads)
       .changeable();
   s.choice(
-       "pin_threads", c.pin_threads, {{"auto", Pinning::kAuto}, {"off", Pinning::kOff}, {"on", Pinning::kOn}},
+       "pin_threads", c.pin, {{"auto", Pinning::kAuto}, {"off", Pinning::kOff}, {"on", Pinning::kOn}},
        "Whether each thread stays on a core of its own; auto does so on a CPU with as many threads as cores.")
       .changeable();
 }
@@ -257,31 +285,7 @@ void describe_lengths(config::Schema& s, TrainConfig& c) {
 
 void describe(config::Schema& s, TrainConfig& c) {
   describe_lengths(s, c);
-  s.field("micro_batch_tokens", c.micro_batch_tokens,
-          "The largest number of tokens in a micro-batch, of at least one row (instead of gradient "
-          "accumulation steps); it changes the memory, not the result. 0 is one for the whole update.")
-      .at_least(0)
-      .changeable();
-  s.choice("activation_checkpointing", c.activation_checkpointing,
-           {{"none", Checkpointing::kNone},
-            {"selective", Checkpointing::kSelective},
-            {"full", Checkpointing::kFull}},
-           "Gradient checkpointing: the activations that the backward pass recomputes instead of keeping; "
-           "selective is those that are cheap, full is all but each layer's input.")
-      .answer("true", "write selective or full")
-      .answer("false", "write none")
-      .changeable();
-  s.choice("cuda_graph", c.cuda_graph,
-           {{"auto", training::CudaGraph::kAuto},
-            {"off", training::CudaGraph::kOff},
-            {"on", training::CudaGraph::kOn}},
-           "Whether steps of a repeated shape are captured in CUDA graphs; auto captures small steps whose "
-           "kernels allow it.")
-      .changeable();
-  s.field("keep_delta_states", c.keep_delta_states,
-          "Whether the gated delta rule keeps its states between chunks for the backward pass, which is "
-          "faster and takes more memory, instead of computing them again; on GPUs.")
-      .changeable();
+  describe_keys(s, c.compute);
   s.choice("gradients", c.gradients, kStateDTypes,
            "The precision in which gradients are kept until the update.");
   s.field("master_weights", c.master_weights,
@@ -297,7 +301,7 @@ void describe(config::Schema& s, TrainConfig& c) {
   s.group("router", c.router, "The routers of mixtures of experts.");
   s.field("seed", c.seed, "The seed of all random numbers: of shuffling, initialization and dropout.")
       .at_least(0);
-  describe_threads(s, c);
+  describe_keys(s, c.threads);
   s.choice("resume", c.resume, {{"auto", Resume::kAuto}, {"never", Resume::kNever}},
            "What happens when the output folder holds a run: auto resumes it, never refuses the folder.")
       .changeable();

@@ -110,15 +110,26 @@ struct RouterConfig {
 // The largest values that make sense of what counts updates, so that none overflows.
 constexpr double kMostSteps = 1e9, kMostEpochs = 1e6, kMostRows = 1e6, kMostTokens = 1e9;
 
+// How updates are computed, in which memory: the results are the same.
+struct ComputeConfig {
+  int64_t micro_batch_tokens = 8192;
+  Checkpointing activation_checkpointing = Checkpointing::kNone;
+  training::CudaGraph cuda_graph = training::CudaGraph::kAuto;
+  bool keep_delta_states = false;
+};
+
+struct ThreadConfig {
+  int64_t number = 0;  // 0: one per core
+  Pinning pin = Pinning::kAuto;
+};
+
+// The keys of the groups `compute` and `threads` stand in `train` itself.
 struct TrainConfig {
   int64_t steps = 0;                  // 0: as many as `epochs` give
   std::optional<double> epochs = {};  // 1
   int64_t rows_per_step = 8;          // rows (packed rows with data.packing) in one update
   int64_t tokens_per_step = 0;        // above 0: as many rows as fit, instead of rows_per_step
-  int64_t micro_batch_tokens = 8192;
-  Checkpointing activation_checkpointing = Checkpointing::kNone;
-  training::CudaGraph cuda_graph = training::CudaGraph::kAuto;
-  bool keep_delta_states = false;
+  ComputeConfig compute;
   DType gradients = DType::kF32;
   bool master_weights = true;
   OptimizerConfig optimizer;
@@ -127,8 +138,7 @@ struct TrainConfig {
   double z_loss = 0;
   RouterConfig router;
   int64_t seed = 0;
-  int64_t threads = 0;
-  Pinning pin_threads = Pinning::kAuto;
+  ThreadConfig threads;
   Resume resume = Resume::kAuto;
   double passes() const { return epochs.value_or(1); }  // over the data, where `steps` is 0
   layers::StateFormat format() const { return {master_weights, gradients, optimizer.moments}; }

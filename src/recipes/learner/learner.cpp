@@ -118,10 +118,10 @@ Json Learner::state_to_save() const {
   Json::Object state = progress_.to_json();
   state.emplace_back("next_lr", schedule_.lr(step()));
   state.emplace_back("data", rows_.position());
-  state.emplace_back("origin", inputs_.setup.origin);
+  state.emplace_back("origin", inputs_.setup.origin.meaning);
   if (!ending_.reason.empty()) state.emplace_back("stopped", ending_.reason);
   if (has_pending_evaluation()) state.emplace_back("owes_evaluation", true);
-  if (is_adapter()) state.emplace_back("base", inputs_.setup.base);
+  if (is_adapter()) state.emplace_back("base", inputs_.setup.origin.base);
   return state;
 }
 

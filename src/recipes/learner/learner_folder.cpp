@@ -63,7 +63,7 @@ void LearnerFolder::keep_config(const std::string& resolved_yaml) const {
 
 void LearnerFolder::check_base(const Json& state) const {
   const Json* const base = state.find("base");
-  if (base != nullptr && inputs_.is_adapter() && base->as_string() != inputs_.setup.base)
+  if (base != nullptr && inputs_.is_adapter() && base->as_string() != inputs_.setup.origin.base)
     fail(
         "[{}] was trained on other weights than {} holds now; give the base that the run started with, or "
         "another output",
@@ -75,7 +75,7 @@ void LearnerFolder::check_origin(const Json& state) const {
   const Json* const origin = state.find("origin");
   if (origin == nullptr) return;
   for (const auto& [path, was] : origin->as_object()) {
-    const Json* const is = inputs_.setup.origin.find(path);
+    const Json* const is = inputs_.setup.origin.meaning.find(path);
     if (is == nullptr) continue;
     if (const std::string other = difference_of_origin(path, was, *is); !other.empty())
       fail("[{}] started with another {}; restore that, or {}", inputs_.files.folder, other,

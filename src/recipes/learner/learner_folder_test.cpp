@@ -44,8 +44,8 @@ TEST(LearnerFolder, ARunThatMustNotResumeNeedsAnEmptyOne) {
 // States of older versions name neither.
 TEST(LearnerFolder, AStateOfAnotherBaseOrOriginIsRefused) {
   TinyInputs run(set_adapter);
-  run.setup->base = "this";
-  run.setup->origin = Json::Object{{"tokenizer.json", "1"}};
+  run.setup->origin.base = "this";
+  run.setup->origin.meaning = Json::Object{{"tokenizer.json", "1"}};
   const LearnerFolder folder(*run.inputs);
   folder.check_base(Json::Object{});
   folder.check_base(Json::Object{{"base", "this"}});
@@ -54,7 +54,7 @@ TEST(LearnerFolder, AStateOfAnotherBaseOrOriginIsRefused) {
              }),
              "was trained on other weights than");
   folder.check_origin(Json::Object{});
-  folder.check_origin(Json::Object{{"origin", run.setup->origin}});
+  folder.check_origin(Json::Object{{"origin", run.setup->origin.meaning}});
   expect_has(error_of([&] {
                folder.check_origin(Json::Object{{"origin", Json::Object{{"tokenizer.json", "2"}}}});
              }),

@@ -60,9 +60,10 @@ training::AdapterShare TrainedModel::share(const std::vector<data::PackedRow>& r
 }
 
 training::EvalResult TrainedModel::evaluate(const std::vector<data::PackedRow>& rows) const {
-  return objective_ ? objective_->evaluate(rows, adapter_.get(), inputs_.data_ranks())
-                    : training::evaluate(inputs_.setup.model->decoder, adapter_.get(), rows,
-                                         inputs_.config.train.micro_batch_tokens, inputs_.data_ranks());
+  return objective_
+             ? objective_->evaluate(rows, adapter_.get(), inputs_.data_ranks())
+             : training::evaluate(inputs_.setup.model->decoder, adapter_.get(), rows,
+                                  inputs_.config.train.compute.micro_batch_tokens, inputs_.data_ranks());
 }
 
 void TrainedModel::check_replicas(const Critic* critic, int64_t step) const {

@@ -37,8 +37,9 @@ std::vector<Evaluation> evaluate(const Task& task) {
   std::vector<Evaluation> all;
   for (const EvaluatedAdapter& each : task.adapters) {
     const auto adapter = each.folder.empty() ? nullptr : models::load_adapter(*setup.model, each.folder);
-    const training::EvalResult result = training::evaluate(
-        setup.model->decoder, adapter.get(), rows, setup.config.train.micro_batch_tokens, setup.ranks);
+    const training::EvalResult result =
+        training::evaluate(setup.model->decoder, adapter.get(), rows,
+                           setup.config.train.compute.micro_batch_tokens, setup.ranks);
     all.push_back({each.name, result.target_tokens, result.loss});
   }
   return all;

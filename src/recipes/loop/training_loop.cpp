@@ -87,7 +87,7 @@ void TrainingLoop::open_folder() {
 
 void TrainingLoop::load_model(const ops::Preferences& preferred) {
   setup_.load_weights(preferred, options_.verbose);
-  parallel::check_same_on_all_ranks(setup_.ranks, "model and data", setup_.origin.dump());
+  parallel::check_same_on_all_ranks(setup_.ranks, "model and data", setup_.origin.meaning.dump());
   collectives::at_root(setup_.ranks, "kernels of before", [&] {
     folder_.warn_of_other_kernels(setup_.model->decoder.ops(), preferred.kernels);
   });

@@ -9,9 +9,9 @@ namespace {
 training::TrainerOptions trainer_options(const TrainConfig& train) {
   training::TrainerOptions options;
   options.max_grad_norm = train.max_grad_norm;
-  options.micro_batch_tokens = train.micro_batch_tokens;
-  options.checkpointing = train.activation_checkpointing;
-  options.keep_states = train.keep_delta_states;
+  options.micro_batch_tokens = train.compute.micro_batch_tokens;
+  options.checkpointing = train.compute.activation_checkpointing;
+  options.keep_states = train.compute.keep_delta_states;
   return options;
 }
 
@@ -21,7 +21,7 @@ Critic::Critic(std::unique_ptr<models::Model> model, std::unique_ptr<layers::Ada
                const RunConfig& config, const CriticSettings& wish, const parallel::MeshGroups& groups)
     : model_(std::move(model)),
       adapter_(std::move(adapter)),
-      micro_batch_tokens_(config.train.micro_batch_tokens),
+      micro_batch_tokens_(config.train.compute.micro_batch_tokens),
       lr_(wish.lr),
       optimizer_(trained(), model_->decoder.ops(), adamw_options(config.train), groups.sharing()),
       objective_(

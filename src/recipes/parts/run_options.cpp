@@ -38,13 +38,13 @@ training::TrainerOptions trainer_options(const RunConfig& config, const layers::
          biased ? "a frozen model's biases stay as they are" : "the model's routers have no correction bias");
   return {
       config.train.max_grad_norm,
-      config.train.micro_batch_tokens,
-      config.train.activation_checkpointing,
+      config.train.compute.micro_batch_tokens,
+      config.train.compute.activation_checkpointing,
       config.train.z_loss,
-      config.train.cuda_graph,
+      config.train.compute.cuda_graph,
       num_sources,
       {router.balance_loss.value_or(model.config().balance_factor), router.global_balance, router.bias_rate},
-      config.train.keep_delta_states};
+      config.train.compute.keep_delta_states};
 }
 
 models::BuildOptions build_options(const RunConfig& config, const HardwareFacts& facts,

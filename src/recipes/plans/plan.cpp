@@ -13,7 +13,7 @@ namespace temper::recipes {
 namespace {
 
 int64_t rows_of_micro_batch(const RunConfig& config, const Sample& sample) {
-  const int64_t rows = rows_of_update(config, sample), most = config.train.micro_batch_tokens;
+  const int64_t rows = rows_of_update(config, sample), most = config.train.compute.micro_batch_tokens;
   return most == 0 ? rows : std::min(rows, most / row_tokens(config));
 }
 
@@ -38,21 +38,21 @@ std::vector<Change> changes_of(RunConfig config, const Sample& sample) {
   };
   const int64_t rows = std::max<int64_t>(1, rows_of_micro_batch(config, sample));
   for (int64_t fewer = rows / 2; fewer >= 1; fewer /= 2) {
-    config.train.micro_batch_tokens = fewer * row_tokens(config);
+    config.train.compute.micro_batch_tokens = fewer * row_tokens(config);
     keys.clear();  // one number, ever smaller
-    add(fmt::format("train.micro_batch_tokens: {}", config.train.micro_batch_tokens));
+    add(fmt::format("train.micro_batch_tokens: {}", config.train.compute.micro_batch_tokens));
   }
   if (config.checkpoint.async) {
     config.checkpoint.async = false;
     add("checkpoint.async: false");
   }
-  if (config.train.activation_checkpointing == Checkpointing::kNone) {
-    config.train.activation_checkpointing = Checkpointing::kSelective;
+  if (config.train.compute.activation_checkpointing == Checkpointing::kNone) {
+    config.train.compute.activation_checkpointing = Checkpointing::kSelective;
     add("train.activation_checkpointing: selective");
     keys.pop_back();
   }
-  if (config.train.activation_checkpointing != Checkpointing::kFull) {
-    config.train.activation_checkpointing = Checkpointing::kFull;
+  if (config.train.compute.activation_checkpointing != Checkpointing::kFull) {
+    config.train.compute.activation_checkpointing = Checkpointing::kFull;
     add("train.activation_checkpointing: full");
   }
   if (config.model.dtype == DType::kF32) {

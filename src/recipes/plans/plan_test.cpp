@@ -70,8 +70,8 @@ class PlanTest : public testing::TestWithParam<Variant> {
     config.model.dtype = GetParam().dtype;
     config.data.max_length = 256;
     config.train.rows_per_step = rows;
-    config.train.micro_batch_tokens = micro_batch_tokens;
-    config.train.activation_checkpointing = GetParam().checkpointing;
+    config.train.compute.micro_batch_tokens = micro_batch_tokens;
+    config.train.compute.activation_checkpointing = GetParam().checkpointing;
     return config;
   }
 };
@@ -91,9 +91,9 @@ TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
   auto& parameters = model->decoder.parameters();
   parameters.initialize(1, 0.02);
   optimizers::AdamW optimizer(parameters, model->decoder.ops(), {});
-  training::Trainer trainer(
-      model->decoder, optimizer,
-      {.micro_batch_tokens = config.train.micro_batch_tokens, .checkpointing = GetParam().checkpointing});
+  training::Trainer trainer(model->decoder, optimizer,
+                            {.micro_batch_tokens = config.train.compute.micro_batch_tokens,
+                             .checkpointing = GetParam().checkpointing});
   const std::vector<data::PackedRow> rows(8, row_of(256));
   for (int i = 0; i < 2; ++i) trainer.step(rows, 1e-4);
   expect_close(plan.total, pool().peak_live() - before,
@@ -160,7 +160,7 @@ class CheckMemory : public testing::Test {
   CheckMemory() {
     config_.data.max_length = 256;
     config_.train.rows_per_step = 8;
-    config_.train.micro_batch_tokens = 0;
+    config_.train.compute.micro_batch_tokens = 0;
   }
   int64_t needed(const RunConfig& config) const { return rehearse(config, setting_).total; }
   std::string refusal(int64_t limit) const {
@@ -185,15 +185,15 @@ TEST_F(CheckMemory, RefusesWhatCannotFit) {
 
 TEST_F(CheckMemory, SaysWhatWouldFit) {
   RunConfig smaller = config_;
-  smaller.train.micro_batch_tokens = 4 * 256;
+  smaller.train.compute.micro_batch_tokens = 4 * 256;
   EXPECT_EQ(what_would_fit(config_, setting_, needed(smaller)).rfind("train.micro_batch_tokens: 1024 (", 0),
             0u);
-  smaller.train.micro_batch_tokens = 256;
-  smaller.train.activation_checkpointing = Checkpointing::kSelective;
+  smaller.train.compute.micro_batch_tokens = 256;
+  smaller.train.compute.activation_checkpointing = Checkpointing::kSelective;
   EXPECT_EQ(what_would_fit(config_, setting_, needed(smaller))
                 .rfind("train.micro_batch_tokens: 256, train.activation_checkpointing: selective (", 0),
             0u);
-  smaller.train.activation_checkpointing = Checkpointing::kFull;
+  smaller.train.compute.activation_checkpointing = Checkpointing::kFull;
   smaller.model.dtype = smaller.train.gradients = smaller.train.optimizer.moments = DType::kBF16;
   smaller.train.master_weights = false;
   EXPECT_NE(what_would_fit(config_, setting_, needed(smaller)).find("train.master_weights: false"),
@@ -204,8 +204,8 @@ TEST_F(CheckMemory, SaysWhatWouldFit) {
 // Hardware that is not here has a plan, too, by the kernels' own figures.
 TEST_F(CheckMemory, CountsWhatKernelsTakeOnAGpu) {
   config_.model.dtype = DType::kBF16;
-  config_.train.micro_batch_tokens = 1024;
-  config_.train.cuda_graph = training::CudaGraph::kOff;
+  config_.train.compute.micro_batch_tokens = 1024;
+  config_.train.compute.cuda_graph = training::CudaGraph::kOff;
   setting_.facts = known_hardware("cuda-sm90");
   const ops::BoundOps kernels =
       models::bind_kernels(setting_.model, "medium", {.ops = ops::OpsConfig{}, .facts = setting_.facts});
@@ -218,7 +218,7 @@ TEST_F(CheckMemory, CountsWhatKernelsTakeOnAGpu) {
               1 << 16);  // all logits, and a product
   for (auto& [key, value] : setting_.model.as_object())
     if (key == "vocab_size") value = 150000;
-  config_.train.micro_batch_tokens = 0;
+  config_.train.compute.micro_batch_tokens = 0;
   config_.train.rows_per_step = 64;
   EXPECT_NEAR(static_cast<double>(workspace()), 4096.0 * 150000 * 2 + kProduct,
               1 << 16);  // a quarter of them
@@ -347,7 +347,7 @@ TEST(Plan, ABaseIn8BitsIsSmaller) {
     EXPECT_EQ(of(narrow, tag), of(wide, tag));
 
   config.model.base_dtype.reset();
-  config.train.activation_checkpointing = Checkpointing::kFull;
+  config.train.compute.activation_checkpointing = Checkpointing::kFull;
   config.train.rows_per_step = 1;
   config.data.max_length = 16;
   const MemoryPlan least = rehearse(config, setting);

@@ -190,8 +190,9 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
   for (const auto& adapter : adapters) {
     if (!evaluates(adapter->config)) continue;
     const std::vector<data::PackedRow> rows = eval_rows(adapter->config, adapter->sample);
-    objective ? objective->evaluate(rows, &adapter->weights, collectives::alone())
-              : training::evaluate(model.decoder, &adapter->weights, rows, config.train.micro_batch_tokens);
+    objective
+        ? objective->evaluate(rows, &adapter->weights, collectives::alone())
+        : training::evaluate(model.decoder, &adapter->weights, rows, config.train.compute.micro_batch_tokens);
   }
   for (const auto& adapter : adapters) after(adapter->weights.parameters(), &adapter->weights);
 }

@@ -102,7 +102,7 @@ std::vector<data::PackedRow> rows_of(const RunConfig& config, const Sample& samp
 
 // 0: no limit.
 int64_t rows_at_once(const RunConfig& config) {
-  const int64_t limit = config.train.micro_batch_tokens;
+  const int64_t limit = config.train.compute.micro_batch_tokens;
   return limit == 0 ? 0 : std::max<int64_t>(1, limit / row_tokens(config));
 }
 

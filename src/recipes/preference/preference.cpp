@@ -48,7 +48,7 @@ int64_t stored_bytes(const RunConfig& config, int64_t documents) {
 Recipe::Objective objective(const ObjectiveInputs& inputs) {
   const training::PreferenceLoss loss = preference_keys(inputs.config).to_loss();
   return std::make_shared<training::Preference>(
-      inputs.setup.model->decoder, loss, inputs.config.train.micro_batch_tokens,
+      inputs.setup.model->decoder, loss, inputs.config.train.compute.micro_batch_tokens,
       training::needs_reference(loss) ? make_reference(inputs) : nullptr);
 }
 
@@ -67,7 +67,7 @@ class KnownReference : public training::Reference {
 Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& model,
                             const layers::Decoder* second) {
   const training::PreferenceLoss loss = preference_keys(config).to_loss();
-  const int64_t micro_batch = config.train.micro_batch_tokens;
+  const int64_t micro_batch = config.train.compute.micro_batch_tokens;
   std::shared_ptr<const training::Reference> reference;
   if (training::needs_reference(loss)) {
     if (kind_of_reference(config) == ReferenceKind::kStored)

@@ -29,10 +29,10 @@ class SecondModel : public training::Reference {
 // The reference while its numbers are computed: the trained model itself before its first step, where it is
 // that.
 std::shared_ptr<const training::Reference> model_to_ask(const ObjectiveInputs& inputs) {
-  const int64_t micro_batch = inputs.config.train.micro_batch_tokens;
+  const int64_t micro_batch = inputs.config.train.compute.micro_batch_tokens;
   if (preference_keys(inputs.config).reference.empty())
     return std::make_shared<training::ModelReference>(inputs.setup.model->decoder, micro_batch);
-  return std::make_shared<SecondModel>(inputs.setup.other_model(folder_of_reference(inputs.config)),
+  return std::make_shared<SecondModel>(inputs.setup.others->frozen(folder_of_reference(inputs.config)),
                                        micro_batch);
 }
 
@@ -66,14 +66,14 @@ std::shared_ptr<const training::Reference> make_reference(const ObjectiveInputs&
       break;
     case ReferenceKind::kSecondModel:
       log_info(fmt::format("reference: {}, a second model in memory", folder));
-      return std::make_shared<SecondModel>(inputs.setup.other_model(folder),
-                                           inputs.config.train.micro_batch_tokens);
+      return std::make_shared<SecondModel>(inputs.setup.others->frozen(folder),
+                                           inputs.config.train.compute.micro_batch_tokens);
     case ReferenceKind::kStored:
       return std::make_shared<StoredReference>(
           StoredReference::open_or_compute(inputs, folder, [&] { return model_to_ask(inputs); }));
   }
   return std::make_shared<training::ModelReference>(inputs.setup.model->decoder,
-                                                    inputs.config.train.micro_batch_tokens);
+                                                    inputs.config.train.compute.micro_batch_tokens);
 }
 
 }  // namespace temper::recipes

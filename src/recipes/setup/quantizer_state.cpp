@@ -17,7 +17,7 @@ namespace {
 
 calibration::CalibrationOptions calibration_options(const RunConfig& config) {
   calibration::CalibrationOptions options{.method = config.quantize.method(),
-                                          .micro_batch_tokens = config.train.micro_batch_tokens};
+                                          .micro_batch_tokens = config.train.compute.micro_batch_tokens};
   if (config.quantize.percentile) options.percentile = *config.quantize.percentile;
   if (config.quantize.smoothquant_alpha) options.alpha = *config.quantize.smoothquant_alpha;
   return options;

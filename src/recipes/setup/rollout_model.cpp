@@ -9,7 +9,8 @@ namespace temper::recipes {
 
 RolloutModel::RolloutModel(const RunSetup& setup, const RolloutDegrees& degrees,
                            const layers::Adapter* adapter, bool check)
-    : own_(setup.model_on(rollout_mesh(degrees, setup.mesh, setup.architecture, setup.config))),
+    : own_(setup.others->divided(setup.ranks,
+                                 rollout_mesh(degrees, setup.mesh, setup.architecture, setup.config))),
       trained_(adapter != nullptr ? adapter->parameters() : setup.model->decoder.parameters()),
       check_(check) {
   layers::ParameterStore& base = own_->model->decoder.parameters();

@@ -29,7 +29,7 @@ Json read_model_config(const std::string& folder) {
 
 RunConfig prepared(RunConfig config) {
   backends::load_plugins(config.plugins);
-  if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
+  if (config.train.threads.number > 0) set_num_threads(static_cast<int>(config.train.threads.number));
   return config;
 }
 
@@ -71,8 +71,8 @@ HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware
                              ? "--device cuda uses"
                              : "this build cannot use" + why_left_out("device", "cuda")));
   // What drives a GPU starts threads of its own, which would inherit the core.
-  const bool free = config.train.pin_threads == Pinning::kAuto && facts.device.type != DeviceType::kCpu;
-  pin_threads(free ? Pinning::kOff : config.train.pin_threads);
+  const bool free = config.train.threads.pin == Pinning::kAuto && facts.device.type != DeviceType::kCpu;
+  pin_threads(free ? Pinning::kOff : config.train.threads.pin);
   ops::check_ops_config(config.model.ops_implementation.to_ops(), facts);
   if (config.memory_limit_mib > 0) pool(facts.device).set_limit(config.memory_limit_mib << 20);
   return facts;
@@ -100,46 +100,18 @@ RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collecti
          config.data.max_length, architecture.max_positions, architecture.max_positions);
 }
 
-std::shared_ptr<const models::Model> RunSetup::other_model(const std::string& folder) const {
-  if (auto known = others_[folder].lock()) return known;
-  models::BuildOptions build = build_options(config, facts, preferred_);
-  build.ranks = groups->model();
-  build.quantize = {};  // it computes with its weights as they are
-  const std::shared_ptr<const models::Model> other = models::load_model(folder, build);
-  others_[folder] = other;
-  return other;
-}
-
-std::shared_ptr<DividedModel> RunSetup::model_on(const Mesh& other) const {
-  std::weak_ptr<DividedModel>& known = divided_[to_string(other)];
-  if (auto made = known.lock()) return made;
-  auto made = std::make_shared<DividedModel>(DividedModel{parallel::MeshGroups(ranks, other), nullptr});
-  models::BuildOptions build = build_options(config, facts, preferred_);
-  build.ranks = made->groups.model();
-  made->model = models::build_model(model_config, join_path(config.model.path, "config.json"), build);
-  known = made;
-  return made;
-}
-
-std::unique_ptr<models::Model> RunSetup::own_model(const std::string& folder, bool gives_values) const {
-  models::BuildOptions build = own_build_options(config, facts, preferred_);
-  build.ranks = groups->model();
-  build.gives_values = gives_values;
-  return models::load_model(folder, build);
-}
-
 int64_t RunSetup::peak_memory() const {
   return facts.device.type == DeviceType::kCpu ? peak_resident_bytes() : phases->peak_held();
 }
 
 void RunSetup::load_weights(ops::Preferences preferred, bool verbose, Rounding rounding) {
-  preferred_ = std::move(preferred);
-  models::BuildOptions build = build_options(config, facts, preferred_);
+  models::BuildOptions build = build_options(config, facts, preferred);
   build.ranks = groups->model();
   model = rounding == Rounding::kAsTheFolderSays ? models::load_as_quantized(config.model.path, build)
                                                  : models::load_model(config.model.path, build);
-  if (!config.adapters.empty()) base = checkpoints::sample_of_weights(config.model.path);
-  origin = origin_of(*this);
+  others = std::make_unique<OtherModels>(config, facts, *groups, model_config, std::move(preferred));
+  if (!config.adapters.empty()) origin.base = checkpoints::sample_of_weights(config.model.path);
+  origin.meaning = origin_of(*this);
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(elements_of(model->decoder.parameters(), false)) / 1e6,
                        config.model.kept_in()));

@@ -33,7 +33,8 @@ Launch launch_of(const RewardConfig& config) {
 }
 
 std::unique_ptr<Reward> make(const RewardConfig& config, const std::string& key) {
-  return std::make_unique<Pool>(launch_of(config), static_cast<size_t>(config.judge.processes.value_or(1)), key);
+  return std::make_unique<Pool>(launch_of(config), static_cast<size_t>(config.judge.processes.value_or(1)),
+                                key);
 }
 
 }  // namespace

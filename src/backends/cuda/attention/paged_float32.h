@@ -2,13 +2,13 @@
 #include "backends/gpu/dependent_launch.h"
 #include "backends/gpu/device_code.h"
 
-// One query a sequence in float32 against its pages (paged_float32.cu): keys and values are read once for all query
-// heads that share them. The positions of a sequence are cut into splits, one block each; the last block of a
-// sequence's head to finish merges them, always in their order, so that results repeat.
+// One query a sequence in float32 against its pages (paged_float32.cu): keys and values are read once for all
+// query heads that share them. The positions of a sequence are cut into splits, one block each; the last
+// block of a sequence's head to finish merges them, always in their order, so that results repeat.
 namespace temper::backends::paged_float32 {
 
 inline constexpr int kWarps = 8;
-inline constexpr int kAtOnce = 4;          // keys whose loads are in flight together
+inline constexpr int kAtOnce = 4;  // keys whose loads are in flight together
 inline constexpr int kMostSplits = 64;
 inline constexpr int kMinSplit = 64;       // positions that are worth a block of their own
 inline constexpr float kNothing = -1e30f;  // below every score, and finite
@@ -81,8 +81,8 @@ __device__ void merge_splits(const Arguments& a, const float* all, float* out, i
   }
 }
 
-// A block: one sequence, one key head with up to H of its query heads, one split. A group of kGroup lanes reads one
-// key in P packs of N elements a lane.
+// A block: one sequence, one key head with up to H of its query heads, one split. A group of kGroup lanes
+// reads one key in P packs of N elements a lane.
 template <int N, int P, int kGroup, int H>
 __global__ void __launch_bounds__(kWarps * 32) attend(const __grid_constant__ Arguments a) {
   constexpr int kGroupsPerWarp = 32 / kGroup, kGroups = kWarps * kGroupsPerWarp;
@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(kWarps * 32) attend(const __grid_constant__ Ar
     for (int p = 0; p < P; ++p) {
       Pack<float, N> pack{};
       if (h < count && active[p])
-        pack = load_pack<float, N>(a.q.data + sequence * a.q.stride + int64_t{first_head + h} * a.dim + at[p]);
+        pack =
+            load_pack<float, N>(a.q.data + sequence * a.q.stride + int64_t{first_head + h} * a.dim + at[p]);
 #pragma unroll
       for (int i = 0; i < N; ++i) q[h][p * N + i] = a.scale * pack.values[i];
     }

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "bench/arguments.h"
 #include "data/rows/pack.h"
 #include "device/transfer.h"

@@ -5,7 +5,7 @@
 #include "backends/peak.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "device/transfer.h"
 #include "ops/linear/linear.h"
 #include "reports/profile.h"

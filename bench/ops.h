@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "bench/shapes.h"
 #include "device/facts.h"
 #include "ops/selection.h"

@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "base/pinning.h"
+#include "base/threads/pinning.h"
 #include "bench/arguments.h"
 #include "bench/machine_peak.h"
 #include "bench/ops.h"

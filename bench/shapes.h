@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "models/model.h"
 
 // Models that benchmarks run: known shapes with random weights, or folders.

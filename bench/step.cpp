@@ -3,7 +3,7 @@
 #include <ctime>
 
 #include "base/clock.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "bench/arguments.h"
 #include "bench/shapes.h"
 #include "bench/training_rows.h"

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/random.h"
 #include "bench/arguments.h"
 #include "tokenizers/tokenizer.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/pinning.h"
+#include "base/threads/pinning.h"
 #include "bench/arguments.h"
 #include "bench/machine_peak.h"
 #include "bench/ranks.h"

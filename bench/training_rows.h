@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/random.h"
 #include "recipes/setup/data_sets.h"
 #include "recipes/setup/run_setup.h"

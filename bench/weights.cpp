@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "bench/arguments.h"
 #include "bench/ranks.h"
 #include "bench/shapes.h"

@@ -234,12 +234,12 @@ function(add_shared name)
   temper_add_folder(${name} built missing ${ARGN})
 endfunction()
 
-# What the build has and what it left out: for the program (base/rooms.h), and for the end of `make build`.
+# What the build has and what it left out: for the program (base/parts/rooms.h), and for the end of `make build`.
 function(temper_write_rooms)
   get_property(rooms GLOBAL PROPERTY temper_room_list)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/rooms.cpp @ONLY CONTENT
 "// Generated from the rooms of src/*/CMakeLists.txt.
-#include \"base/rooms.h\"
+#include \"base/parts/rooms.h\"
 namespace temper {
 const std::vector<Room>& rooms_of_build() {
   static const std::vector<Room> rooms{

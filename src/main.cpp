@@ -1,15 +1,15 @@
 #include <cstdio>
 #include <new>
 
-#include "base/build.h"
-#include "base/child_guard.h"
-#include "base/end_signals.h"
 #include "base/error.h"
-#include "base/file_signals.h"
-#include "base/library_exits.h"
-#include "base/max_threads.h"
+#include "base/parts/build.h"
+#include "base/parts/library_exits.h"
+#include "base/processes/child_guard.h"
 #include "base/shown.h"
-#include "base/threads.h"
+#include "base/signals/end_signals.h"
+#include "base/signals/file_signals.h"
+#include "base/threads/max_threads.h"
+#include "base/threads/threads.h"
 #include "cli/arguments/program.h"
 #include "collectives/launcher_line.h"
 #include "commit.h"

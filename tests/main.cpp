@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/child_guard.h"
+#include "base/processes/child_guard.h"
 #include "startup.h"
 #include "tests/support/rank_bodies.h"
 

@@ -24,7 +24,8 @@ def room_of(parts):
 def may_include(kind, room, target):
     """Whether a file of this room, shared folder, stage or, with None, of the folder itself may include that one."""
     if kind not in kinds:
-        order = [*stages.get(kind, []), None]
+        order = [None if stage == "." else stage for stage in stages.get(kind, [])]
+        order += [None] * (None not in order)
         return target in order[:order.index(room) + 1]
     below = shared.get(kind, [])
     if target in (None, room):

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "tensor/device_functions.h"
 
 namespace temper {

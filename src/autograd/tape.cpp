@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "tensor/host_inputs.h"
 
 namespace temper {

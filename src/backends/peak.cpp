@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/registry.h"
-#include "base/threads.h"
+#include "base/parts/registry.h"
+#include "base/threads/threads.h"
 
 namespace temper::backends {
 

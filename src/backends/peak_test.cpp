@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::backends {
 namespace {

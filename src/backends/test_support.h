@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/selection.h"
 #include "tests/support/relative_error.h"
 

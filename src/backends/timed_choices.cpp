@@ -2,8 +2,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json/shared_json.h"
 #include "base/log.h"
-#include "base/shared_json.h"
 #include "base/text.h"
 
 namespace temper::backends {

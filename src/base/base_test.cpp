@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/file_signals.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/process.h"
 #include "base/random.h"
+#include "base/signals/file_signals.h"
 #include "base/text.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "base/waited.h"
 
 namespace temper {

@@ -55,7 +55,7 @@ class FileWriter {
 };
 
 // A whole regular file mapped read-only. Where another program cuts it short, reading what is gone ends the
-// process (base/file_signals.h): ask for check_unchanged() before reading what lay there long.
+// process (base/signals/file_signals.h): ask for check_unchanged() before reading what lay there long.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);

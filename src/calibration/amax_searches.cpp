@@ -5,7 +5,7 @@
 #include <map>
 
 #include "calibration/calibration_passes.h"
-#include "layers/sharded_layers.h"
+#include "layers/parameters/sharded_layers.h"
 #include "quant/amax_search.h"
 #include "training/owned_elements.h"
 

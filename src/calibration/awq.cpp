@@ -6,7 +6,7 @@
 
 #include "calibration/column_scales.h"
 #include "calibration/output_errors.h"
-#include "layers/sharded_layers.h"
+#include "layers/parameters/sharded_layers.h"
 #include "primitives/amax.h"
 #include "primitives/fake_quantized.h"
 #include "training/owned_elements.h"

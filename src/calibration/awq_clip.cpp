@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "calibration/output_errors.h"
-#include "layers/sharded_layers.h"
+#include "layers/parameters/sharded_layers.h"
 #include "primitives/device_functions.h"
 
 namespace temper::calibration {

@@ -11,7 +11,7 @@
 #include "calibration/calibration_passes.h"
 #include "calibration/column_scales.h"
 #include "calibration/shared_amax.h"
-#include "layers/sharded_layers.h"
+#include "layers/parameters/sharded_layers.h"
 #include "primitives/amax.h"
 #include "primitives/fake_quantized.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "calibration/awq.h"
-#include "layers/sharded_layers.h"
+#include "layers/parameters/sharded_layers.h"
 #include "primitives/amax.h"
 
 namespace temper::calibration {

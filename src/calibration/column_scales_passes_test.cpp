@@ -1,7 +1,7 @@
 // What passes compute with factors of columns, and their gradients.
 #include <map>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "calibration/column_scales.h"
 #include "calibration/column_scales_test_support.h"
 #include "tests/support/op_testing.h"

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "base/files.h"
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "calibration/calibration.h"
 #include "models/adapter.h"
 #include "quant/number_format.h"

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "checkpoints/hf_folder.h"
 #include "weights/lora.h"
 

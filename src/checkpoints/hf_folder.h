@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "checkpoints/files/safetensors.h"
 #include "checkpoints/quantized_form.h"
 #include "weights/layout.h"

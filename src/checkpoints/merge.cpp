@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "checkpoints/adapter_folder.h"
 #include "checkpoints/file_forms.h"
 #include "checkpoints/files/finite.h"

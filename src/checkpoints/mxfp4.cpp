@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "checkpoints/files/finite.h"
 #include "quant/element.h"
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
-#include "base/registry.h"
+#include "base/json/json.h"
+#include "base/parts/registry.h"
 #include "quant/nf4.h"
 #include "tensor/tensor.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace temper::checkpoints {
 namespace {

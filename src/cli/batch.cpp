@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "base/stop_signals.h"
+#include "base/signals/stop_signals.h"
 #include "checkpoints/weights_sample.h"
 #include "cli/arguments/adapters.h"
 #include "cli/arguments/batch_invariant.h"

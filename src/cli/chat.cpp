@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/stop_signals.h"
+#include "base/signals/stop_signals.h"
 #include "cli/arguments/adapters.h"
 #include "cli/arguments/line_reader.h"
 #include "cli/arguments/program.h"

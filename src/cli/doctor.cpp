@@ -2,12 +2,12 @@
 #include <cstdlib>
 
 #include "backends/peak.h"
-#include "base/build.h"
 #include "base/files.h"
-#include "base/libraries.h"
-#include "base/rooms.h"
+#include "base/parts/build.h"
+#include "base/parts/libraries.h"
+#include "base/parts/rooms.h"
 #include "base/text.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "cli/arguments/line_reader.h"
 #include "cli/arguments/program.h"
 #include "device/facts.h"

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "cli/arguments/adapters.h"
 #include "cli/arguments/program.h"
 #include "cli/arguments/sampling.h"

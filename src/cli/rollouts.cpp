@@ -10,7 +10,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/arguments/program.h"
-#include "recipes/grpo/journal.h"
+#include "recipes/grpo/answers/journal.h"
 
 namespace temper::cli {
 namespace {

@@ -1,6 +1,6 @@
 #include "collectives/device_group.h"
 
-#include "base/registry.h"
+#include "base/parts/registry.h"
 
 namespace temper::collectives {
 

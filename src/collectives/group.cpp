@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "collectives/launch.h"
 
 namespace temper::collectives {

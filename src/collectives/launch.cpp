@@ -1,7 +1,7 @@
 #include "collectives/launch.h"
 
 #include "base/error.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 
 namespace temper::collectives {
 

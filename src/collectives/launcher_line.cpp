@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/end_signals.h"
 #include "base/error.h"
+#include "base/signals/end_signals.h"
 #include "collectives/launched.h"
 
 namespace temper::collectives {

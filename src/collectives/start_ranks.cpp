@@ -15,9 +15,9 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "base/end_signals.h"
 #include "base/error.h"
-#include "base/stop_signals.h"
+#include "base/signals/end_signals.h"
+#include "base/signals/stop_signals.h"
 #include "collectives/launcher_line.h"
 
 namespace temper::collectives {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::data {
 namespace {

@@ -1,7 +1,7 @@
 #include "data/loader.h"
 
 #include "base/clock.h"
-#include "base/pinning.h"
+#include "base/threads/pinning.h"
 
 namespace temper::data {
 

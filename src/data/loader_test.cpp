@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "data/sources/test_support.h"
 #include "tests/support/errors.h"
 

@@ -5,9 +5,9 @@
 
 #include "base/files.h"
 #include "base/numbers.h"
-#include "base/rooms.h"
+#include "base/parts/rooms.h"
 #include "base/text.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "device/cpu_features.h"
 #include "device/memory.h"
 #include "device/nvidia_files.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "device/device.h"
 
 namespace temper {

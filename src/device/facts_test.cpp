@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/rooms.h"
+#include "base/parts/rooms.h"
 #include "device/cpu_features.h"
 
 namespace temper {

@@ -2,7 +2,7 @@
 #include <map>
 #include <string>
 
-#include "layers/parameters.h"
+#include "layers/parameters/parameters.h"
 
 namespace temper::exchange {
 

@@ -10,7 +10,7 @@
 #include "exchange/coverage.h"
 #include "exchange/element_order.h"
 #include "exchange/rounding.h"
-#include "layers/parameters.h"
+#include "layers/parameters/parameters.h"
 
 namespace temper::exchange {
 

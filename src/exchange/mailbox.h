@@ -2,7 +2,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "device/sharing.h"
 
 // Messages between two processes of one machine: JSON objects over a Unix socket, each behind its length in 4

@@ -12,9 +12,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/pinning.h"
-#include "base/thread_signals.h"
-#include "base/threads.h"
+#include "base/signals/thread_signals.h"
+#include "base/threads/pinning.h"
+#include "base/threads/threads.h"
 
 namespace temper::exchange {
 namespace {

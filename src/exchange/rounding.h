@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "quantizers/quantizers.h"
 
 // Quantizers of values that pass, in both processes: what weights alone do not say of a model's passes. (What

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "quant/format.h"
 
 namespace temper::foreign {

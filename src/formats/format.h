@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "formats/packed_file.h"
 #include "formats/row_file.h"
 #include "formats/row_writer.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/parameters.h"
+#include "layers/parameters/parameters.h"
 #include "weights/lora.h"
 
 namespace temper::layers {

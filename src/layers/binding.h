@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "layers/model_ranks.h"
-#include "layers/parameters.h"
+#include "layers/parameters/model_ranks.h"
+#include "layers/parameters/parameters.h"
 #include "layers/rope.h"
 #include "ops/selection.h"
 #include "quantizers/quantizers.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "layers/adapted_rows.h"
 #include "layers/binding.h"
 #include "layers/paged_states.h"

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "layers/parameters/sharded_layers.h"
 #include "layers/residual_layer.h"
-#include "layers/sharded_layers.h"
 
 namespace temper::layers {
 

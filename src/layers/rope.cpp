@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::layers {
 namespace {

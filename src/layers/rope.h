@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tensor/tensor.h"
 
 namespace temper::layers {

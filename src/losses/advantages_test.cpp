@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tests/support/errors.h"
 
 namespace temper::losses {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "losses/advantages.h"
 #include "tests/support/errors.h"
 

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "losses/vocabulary_rows.h"
 #include "primitives/primitives.h"
 

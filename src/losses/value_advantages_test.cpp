@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace temper::losses {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "foreign/modelopt_algorithms.h"
 #include "quantizers/quantizers.h"
 

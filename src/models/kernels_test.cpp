@@ -34,7 +34,7 @@ TEST(ModelKernels, TrainingNeedsAChoice) {
 TEST(ModelKernels, HardwareThatIsNotHereIsBoundToo) {
   BuildOptions options{.facts = known_hardware("cuda-sm90")};
   const ops::BoundOps ops = bind_kernels(tiny_config(), "tiny", options);
-  EXPECT_EQ(ops.choices().size(), 15u);
+  EXPECT_EQ(ops.choices().size(), 14u);
 }
 
 TEST(ModelKernels, OverridesReachTheirModules) {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "models/adapter.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/tiny_model.h"

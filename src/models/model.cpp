@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "base/text.h"
 #include "checkpoints/files/names.h"
 #include "checkpoints/files/other_files.h"

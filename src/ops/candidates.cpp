@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/rooms.h"
+#include "base/parts/rooms.h"
 #include "ops/resolve.h"
 
 namespace temper::ops {

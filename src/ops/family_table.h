@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "ops/hardware_table.h"
 
 // What one family of models changes about the choice of its kernels. A family's table is read before the

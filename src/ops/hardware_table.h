@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "device/facts.h"
 
 // What the fields of ops_implementation may say on each class of hardware. Tables are data: the same name can

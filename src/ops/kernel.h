@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "device/facts.h"
 
 namespace temper::ops {

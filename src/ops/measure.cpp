@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/files.h"
-#include "base/shared_json.h"
+#include "base/json/shared_json.h"
 #include "base/text.h"
 
 namespace temper::ops {

@@ -1,7 +1,7 @@
 #include "ops/probe.h"
 
 #include "base/random.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::ops {
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/rooms.h"
+#include "base/parts/rooms.h"
 #include "base/text.h"
 
 namespace temper::ops {

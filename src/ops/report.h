@@ -1,5 +1,5 @@
 #pragma once
-#include "base/json.h"
+#include "base/json/json.h"
 #include "ops/selection.h"
 
 namespace temper::ops {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::optimizers {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
-#include "base/json.h"
-#include "layers/parameters.h"
+#include "base/json/json.h"
+#include "layers/parameters/parameters.h"
 
 namespace temper::parallel {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "collectives/group.h"
-#include "layers/model_ranks.h"
+#include "layers/parameters/model_ranks.h"
 #include "optimizers/adamw.h"
 #include "weights/layout.h"
 

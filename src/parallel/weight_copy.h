@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "collectives/group.h"
-#include "layers/parameters.h"
+#include "layers/parameters/parameters.h"
 #include "weights/resharding.h"
 
 namespace temper::parallel {

@@ -1,6 +1,6 @@
 #include "primitives/amax.h"
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "primitives/device_functions.h"
 
 namespace temper::primitives {

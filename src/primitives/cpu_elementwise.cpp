@@ -1,6 +1,6 @@
 #include <type_traits>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "primitives/broadcast.h"
 #include "primitives/cpu.h"
 

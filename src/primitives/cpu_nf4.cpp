@@ -1,4 +1,4 @@
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "primitives/cpu.h"
 #include "primitives/nf4.h"
 

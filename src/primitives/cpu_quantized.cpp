@@ -1,6 +1,6 @@
 #include <array>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "primitives/cpu.h"
 
 namespace temper::primitives::cpu {

@@ -2,7 +2,7 @@
 #include <span>
 #include <vector>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "primitives/cpu.h"
 
 namespace temper::primitives::cpu {

@@ -1,7 +1,7 @@
 #include "primitives/nf4.h"
 
 #include "base/error.h"
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "primitives/device_functions.h"
 
 namespace temper::primitives {

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/threads.h"
-#include "base/trace.h"
+#include "base/threads/threads.h"
+#include "base/tracing/trace.h"
 #include "primitives/device_functions.h"
 
 namespace temper::primitives {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::quant {
 namespace {

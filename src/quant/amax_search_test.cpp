@@ -7,7 +7,7 @@
 #include <bit>
 #include <cmath>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "quant/number_format.h"
 
 namespace temper::quant {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "quant/zero_points.h"
 
 namespace temper::quant {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::quant {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tests/support/errors.h"
 #include "tests/support/op_testing.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <string_view>
 
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "quant/format.h"
 #include "quant/groups.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::quant {

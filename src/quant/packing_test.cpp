@@ -1,6 +1,6 @@
 #include "quant/packing.h"
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "quant/number_format.h"
 #include "quant/zero_points.h"
 #include "tests/support/op_testing.h"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace temper::reports {
 

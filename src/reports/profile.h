@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 
 namespace temper::reports {
 

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <system_error>
 
-#include "base/thread_signals.h"
+#include "base/signals/thread_signals.h"
 
 namespace temper::rewards {
 

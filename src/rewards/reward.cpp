@@ -1,6 +1,6 @@
 #include "rewards/reward.h"
 
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "rewards/room.h"
 
 namespace temper::rewards {

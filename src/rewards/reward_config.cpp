@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "base/text.h"
 #include "rewards/room.h"
 

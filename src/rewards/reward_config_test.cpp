@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "base/files.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "config/load.h"
 #include "rewards/room.h"
 #include "tests/support/errors.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "templates/text/origin.h"
 #include "templates/values/limits.h"
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "device/transfer.h"
 #include "tensor/arena.h"
 #include "tensor/device_functions.h"

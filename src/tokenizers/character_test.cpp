@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tests/support/errors.h"
 #include "tokenizers/tokenizer.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper::tokenizers {

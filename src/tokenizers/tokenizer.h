@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/text/byte_span.h"
 
 namespace temper::tokenizers {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/text/byte_level.h"
 
 namespace temper::tokenizers {

@@ -3,7 +3,7 @@
 #include <array>
 #include <random>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/splitting/fast_splitters.h"
 #include "tokenizers/tokenizer.h"
 

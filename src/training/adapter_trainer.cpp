@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "layers/glue.h"
 #include "tensor/host_inputs.h"
 #include "training/passes/flops.h"

@@ -1,5 +1,5 @@
 #pragma once
-#include "layers/parameters.h"
+#include "layers/parameters/parameters.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::training {

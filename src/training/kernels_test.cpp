@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "models/adapter.h"
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"

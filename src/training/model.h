@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/parameters.h"
+#include "layers/parameters/parameters.h"
 #include "training/passes/step_result.h"
 #include "training/step_graphs.h"
 

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "device/memory_turn.h"
-#include "layers/parameters.h"
+#include "layers/parameters/parameters.h"
 
 namespace temper::training {
 

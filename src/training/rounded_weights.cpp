@@ -1,7 +1,7 @@
 #include "training/rounded_weights.h"
 
 #include "base/error.h"
-#include "layers/sharded_layers.h"
+#include "layers/parameters/sharded_layers.h"
 #include "ops/fake_quantize/fake_quantize.h"
 
 namespace temper::training {

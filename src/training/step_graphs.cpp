@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 
 namespace temper::training {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "collectives/launch.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"

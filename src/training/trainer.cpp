@@ -1,6 +1,6 @@
 #include "training/trainer.h"
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 
 namespace temper::training {
 

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/per_thread.h"
 #include "base/text.h"
+#include "base/threads/per_thread.h"
 #include "tokenizers/text/pattern.h"
 
 namespace temper {

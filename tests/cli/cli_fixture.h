@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "device/cpu_features.h"
 
 namespace temper {

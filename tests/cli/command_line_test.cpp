@@ -3,7 +3,7 @@
 #include <pty.h>
 #include <termios.h>
 
-#include "base/dynamic_library.h"
+#include "base/parts/dynamic_library.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace temper {

@@ -1,6 +1,6 @@
 // What a build leaves out, and runs that ask for the best kernels: on a processor, whose kernels a whole
 // build has.
-#include "base/rooms.h"
+#include "base/parts/rooms.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace temper {

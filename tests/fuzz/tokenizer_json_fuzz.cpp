@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/utf8.h"
 #include "tokenizers/text/byte_level.h"
 #include "tokenizers/tokenizer.h"

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/files.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "layers/glue.h"
 #include "rollout/engine.h"
 #include "tests/parity/golden_case.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "tests/parity/golden_case.h"

@@ -3,7 +3,7 @@
 #include <climits>
 #include <set>
 
-#include "base/rooms.h"
+#include "base/parts/rooms.h"
 #include "ops/hardware_table.h"
 #include "ops/op_info.h"
 #include "ops/selection.h"

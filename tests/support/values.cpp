@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/random.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "primitives/quantized.h"
 #include "tests/support/gpu.h"
 #include "tests/support/op_testing.h"

@@ -1,5 +1,5 @@
 #include "backends/gpu_gemm/library.h"
-#include "base/libraries.h"
+#include "base/parts/libraries.h"
 
 namespace temper::backends {
 namespace {

@@ -1,5 +1,5 @@
 #include "backends/cudnn/library.h"
-#include "base/libraries.h"
+#include "base/parts/libraries.h"
 
 namespace temper::backends {
 

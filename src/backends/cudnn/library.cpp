@@ -6,9 +6,9 @@
 
 #include <array>
 
-#include "base/dynamic_library.h"
 #include "base/error.h"
-#include "base/libraries.h"
+#include "base/parts/dynamic_library.h"
+#include "base/parts/libraries.h"
 #include "device/cuda/stream.h"
 
 namespace temper::backends::cudnn {

@@ -3,8 +3,8 @@
 #include <array>
 #include <mutex>
 
-#include "base/dynamic_library.h"
-#include "base/libraries.h"
+#include "base/parts/dynamic_library.h"
+#include "base/parts/libraries.h"
 #include "device/cuda/stream.h"
 
 namespace temper::backends {

@@ -6,7 +6,7 @@
 
 #include "backends/onednn/tiles/blocks.h"
 #include "backends/onednn/tiles/task_memory.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::backends {
 

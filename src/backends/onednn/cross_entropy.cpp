@@ -6,7 +6,7 @@
 #include "backends/onednn/logits.h"
 #include "backends/onednn/tiles/blocks.h"
 #include "backends/onednn/tiles/tile.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/cross_entropy/cross_entropy.h"
 
 namespace temper::backends {

@@ -3,7 +3,7 @@
 
 #include "backends/floats.h"
 #include "backends/onednn/delta_rows.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 
 namespace temper::backends {

@@ -2,7 +2,7 @@
 // reverse order.
 #include "backends/onednn/delta_rows.h"
 #include "backends/onednn/delta_rule.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::backends {
 namespace {

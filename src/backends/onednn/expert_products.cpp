@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "backends/onednn/gated_rows.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::backends {
 namespace {

@@ -6,7 +6,7 @@
 #include "backends/onednn/product.h"
 #include "backends/onednn/tiles/blocks.h"
 #include "backends/onednn/tiles/packed_tile.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/linear/linear.h"
 
 namespace temper::backends {

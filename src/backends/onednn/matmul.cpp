@@ -5,8 +5,8 @@
 #include <mutex>
 #include <tuple>
 
-#include "base/per_thread.h"
-#include "base/threads.h"
+#include "base/threads/per_thread.h"
+#include "base/threads/threads.h"
 
 namespace temper::backends {
 namespace {

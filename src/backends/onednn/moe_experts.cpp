@@ -5,7 +5,7 @@
 #include "backends/onednn/onednn.h"
 #include "backends/onednn/tiles/packed_tile.h"
 #include "backends/onednn/tiles/scores.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::backends {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "backends/onednn/product.h"
 #include "base/clock.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::backends {
 namespace {

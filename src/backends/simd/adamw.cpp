@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backends/floats.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/adamw/adamw.h"
 
 #undef HWY_TARGET_INCLUDE

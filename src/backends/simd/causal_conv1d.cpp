@@ -6,7 +6,7 @@
 #include "backends/simd/conv_tiles.h"
 #include "backends/simd/row_sums.h"
 #include "backends/simd/rows.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/slot_rows.h"
 

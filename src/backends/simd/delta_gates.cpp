@@ -4,7 +4,7 @@
 #include "backends/floats.h"
 #include "backends/simd/row_sums.h"
 #include "backends/simd/rows.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/chunk_gated_delta_rule/delta_gates.h"
 
 namespace temper::backends {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "backends/floats.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/dropout/dropout.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -3,7 +3,7 @@
 
 #include "backends/floats.h"
 #include "backends/simd/rows.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/fake_quantize/fake_quantize.h"
 #include "quant/groups.h"
 

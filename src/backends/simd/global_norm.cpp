@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "backends/floats.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/global_norm/global_norm.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,7 +1,7 @@
 #include "ops/latent_heads/latent_rotary.h"
 #include "backends/floats.h"
 #include "backends/simd/rows.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/simd/latent_rotary.cpp"

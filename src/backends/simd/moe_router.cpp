@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "backends/floats.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/moe_router/choose.h"
 #include "ops/moe_router/moe_router.h"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "backends/floats.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
 
 #undef HWY_TARGET_INCLUDE

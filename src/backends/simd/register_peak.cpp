@@ -2,7 +2,7 @@
 
 #include "backends/peak.h"
 #include "base/clock.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/simd/register_peak.cpp"

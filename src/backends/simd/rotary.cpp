@@ -3,7 +3,7 @@
 #include "backends/simd/grads.h"
 #include "backends/simd/row_sums.h"
 #include "backends/simd/rows.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/simd/rotary.cpp"

@@ -4,7 +4,7 @@
 
 #include "backends/cpu/float32_sums.h"
 #include "backends/simd/rows.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::backends {
 

@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace temper::checkpoints {
 namespace {

@@ -1,7 +1,7 @@
 #include "checkpoints/files/manifest.h"
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "checkpoints/files/names.h"
 
 namespace temper::checkpoints {

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "checkpoints/files/hashed_file.h"
 
 // manifest.json of a training state: which files it has, and their sizes and hashes.

@@ -8,7 +8,7 @@
 
 #include <fmt/ranges.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/text.h"
 
 namespace temper::checkpoints {

@@ -1,7 +1,7 @@
 #include "checkpoints/states/owned_tensors.h"
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "checkpoints/files/element_runs.h"
 
 namespace temper::checkpoints {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "checkpoints/files/safetensors.h"
 #include "checkpoints/files/staged_folder.h"
 #include "collectives/local/local.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dynamic_library.h"
+#include "base/parts/dynamic_library.h"
 
 namespace temper::cli {
 

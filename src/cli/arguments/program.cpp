@@ -9,8 +9,8 @@
 #include <sstream>
 #include <system_error>
 
-#include "base/build.h"
 #include "base/error.h"
+#include "base/parts/build.h"
 #include "base/shown.h"
 #include "base/text.h"
 #include "cli/arguments/foreign_options.h"

@@ -2,10 +2,10 @@
 
 #include <optional>
 
-#include "base/end_signals.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/pinning.h"
+#include "base/signals/end_signals.h"
+#include "base/threads/pinning.h"
 #include "collectives/launch.h"
 #include "collectives/launched.h"
 #include "collectives/start_ranks.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/max_threads.h"
-#include "base/threads.h"
+#include "base/threads/max_threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::cli {
 

@@ -1,6 +1,6 @@
 #include "collectives/local/local.h"
 
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "collectives/launch.h"
 #include "collectives/received_numbers.h"
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <string>
 
-#include "base/dynamic_library.h"
 #include "base/error.h"
+#include "base/parts/dynamic_library.h"
 #include "collectives/mpi/mpi.h"
 
 namespace temper::collectives {

@@ -3,10 +3,10 @@
 #include <chrono>
 #include <thread>
 
-#include "base/end_signals.h"
-#include "base/libraries.h"
-#include "base/pinning.h"
-#include "base/registry.h"
+#include "base/parts/libraries.h"
+#include "base/parts/registry.h"
+#include "base/signals/end_signals.h"
+#include "base/threads/pinning.h"
 #include "collectives/launch.h"
 #include "collectives/launched.h"
 #include "collectives/launcher_line.h"

@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include "base/libraries.h"
+#include "base/parts/libraries.h"
 #include "collectives/group.h"
 #include "collectives/mpi/network.h"
 

@@ -1,6 +1,6 @@
 #include "collectives/nccl/library.h"
 
-#include "base/dynamic_library.h"
+#include "base/parts/dynamic_library.h"
 
 namespace temper::collectives {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/libraries.h"
+#include "base/parts/libraries.h"
 
 namespace temper::collectives {
 

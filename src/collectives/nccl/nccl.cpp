@@ -1,7 +1,7 @@
 #include <cstring>
 #include <optional>
 
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "collectives/device_group.h"
 #include "collectives/nccl/library.h"
 #include "collectives/nccl/narrow_sums.h"

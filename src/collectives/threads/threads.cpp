@@ -7,9 +7,9 @@
 #include <span>
 #include <thread>
 
-#include "base/pinning.h"
-#include "base/registry.h"
-#include "base/threads.h"
+#include "base/parts/registry.h"
+#include "base/threads/pinning.h"
+#include "base/threads/threads.h"
 #include "collectives/launch.h"
 #include "collectives/sums.h"
 #include "collectives/threads/meeting.h"

@@ -1,5 +1,5 @@
 #pragma once
-#include "base/json.h"
+#include "base/json/json.h"
 
 // Fields without a value: tables fill them in where other rows have one.
 namespace temper::data {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 // What a row's fields say it is, and whether they are what they should be. Errors name the field, without
 // the row's place.

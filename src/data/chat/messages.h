@@ -2,7 +2,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 // Conversations in the form that chat templates expect, whatever form they came in. Errors name the field.
 namespace temper::data {

@@ -1,5 +1,5 @@
 #pragma once
-#include "base/json.h"
+#include "base/json/json.h"
 #include "data/chat/fields.h"
 
 // The names that data sets have for the same things, made the names that the rest of this folder reads.

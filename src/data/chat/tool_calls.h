@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 // Calls of tools in messages: [{type, function: {name, arguments}}]. Errors name the field.
 namespace temper::data {

@@ -1,5 +1,5 @@
 #pragma once
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace temper::data {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "data/chat/chat.h"
 #include "data/chat/content.h"
 #include "data/chat/fields.h"

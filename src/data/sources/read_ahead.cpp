@@ -3,8 +3,8 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/pinning.h"
-#include "base/threads.h"
+#include "base/threads/pinning.h"
+#include "base/threads/threads.h"
 
 namespace temper::data {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "device/cuda/stream.h"
 
 namespace temper::device {

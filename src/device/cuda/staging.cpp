@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "device/cuda/events.h"
 #include "device/cuda/graph.h"
 

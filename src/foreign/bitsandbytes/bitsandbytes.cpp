@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "foreign/bitsandbytes/nf4_writer.h"
 #include "quant/nf4.h"
 

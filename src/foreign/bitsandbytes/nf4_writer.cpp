@@ -1,6 +1,6 @@
 #include "foreign/bitsandbytes/nf4_writer.h"
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "quant/nf4.h"
 
 namespace temper::foreign {

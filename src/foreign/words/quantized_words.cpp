@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::foreign {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::foreign {
 namespace {

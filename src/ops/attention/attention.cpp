@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/attention/composition.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"

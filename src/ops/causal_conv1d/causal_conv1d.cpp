@@ -1,6 +1,6 @@
 #include "ops/causal_conv1d/causal_conv1d.h"
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/causal_conv1d/composition.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"

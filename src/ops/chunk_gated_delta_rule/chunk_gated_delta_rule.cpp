@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/chunk_gated_delta_rule/composition.h"
 #include "ops/chunk_gated_delta_rule/outlines.h"

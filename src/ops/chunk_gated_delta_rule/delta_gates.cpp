@@ -1,6 +1,6 @@
 #include "ops/chunk_gated_delta_rule/delta_gates.h"
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/chunk_gated_delta_rule/outlines.h"
 #include "ops/op_listener.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/random.h"
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "primitives/primitives.h"

@@ -1,6 +1,6 @@
 #include "ops/expert_linear/expert_linear.h"
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/moe_experts/compose.h"
 #include "ops/op_info.h"

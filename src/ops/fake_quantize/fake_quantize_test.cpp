@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "quant/number_format.h"
 #include "tests/support/op_testing.h"
 

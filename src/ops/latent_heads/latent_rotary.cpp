@@ -1,6 +1,6 @@
 #include "ops/latent_heads/latent_rotary.h"
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/latent_heads/composition.h"
 #include "ops/latent_heads/grads.h"

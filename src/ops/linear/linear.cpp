@@ -1,6 +1,6 @@
 #include "ops/linear/linear.h"
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "ops/op_listener.h"

@@ -1,6 +1,6 @@
 #include "ops/load_balancing_loss/load_balancing_loss.h"
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "primitives/primitives.h"

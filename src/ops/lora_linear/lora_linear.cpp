@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "ops/op_listener.h"

@@ -2,7 +2,7 @@
 #include <functional>
 #include <vector>
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/moe_experts/moe_experts.h"
 
 // moe_experts composed of primitives, with products of the caller's.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/moe_router/choose.h"
 #include "ops/op_info.h"

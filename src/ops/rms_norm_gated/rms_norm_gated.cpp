@@ -1,6 +1,6 @@
 #include "ops/rms_norm_gated/rms_norm_gated.h"
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "ops/op_listener.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/moe_experts/compose.h"
 #include "ops/op_info.h"

@@ -1,6 +1,6 @@
 #include "ops/token_log_probs/token_log_probs.h"
 
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "primitives/primitives.h"

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "checkpoints/states/placed_tensors.h"
 #include "collectives/launch.h"
 #include "models/folder_config.h"

@@ -3,7 +3,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "data/rows/pack.h"
 #include "losses/top_tokens.h"
 

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "collectives/group.h"
+#include "recipes/grpo/answers/sampled_answer.h"
 #include "recipes/grpo/grpo_keys.h"
-#include "recipes/grpo/sampled_answer.h"
 
 // How much better the answers of a rollout, or their tokens, were than expected. Samples are those of this
 // rank; all ranks call the same function, and get what one rank with all samples would.

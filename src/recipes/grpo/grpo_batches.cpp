@@ -9,7 +9,7 @@
 #include "device/transfer.h"
 #include "parallel/step_deadline.h"
 #include "recipes/grpo/advantages.h"
-#include "recipes/grpo/answer_settings.h"
+#include "recipes/grpo/answers/answer_settings.h"
 
 namespace temper::recipes {
 

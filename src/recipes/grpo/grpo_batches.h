@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "recipes/grpo/answer_record.h"
+#include "recipes/grpo/answers/answer_record.h"
 #include "recipes/grpo/held_out_prompts.h"
 #include "recipes/grpo/rollout_sums.h"
 #include "recipes/grpo/rollout_updates.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/group.h"
-#include "recipes/grpo/answers.h"
+#include "recipes/grpo/answers/answers.h"
 #include "reports/tensorboard.h"
 #include "training/passes/step_result.h"
 

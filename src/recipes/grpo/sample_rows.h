@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "data/batches.h"
-#include "recipes/grpo/sampled_answer.h"
+#include "recipes/grpo/answers/sampled_answer.h"
 
 namespace temper::recipes {
 

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "recipes/grpo/answer_record.h"
-#include "recipes/grpo/answer_sharing.h"
-#include "recipes/grpo/answers.h"
+#include "recipes/grpo/answers/answer_record.h"
+#include "recipes/grpo/answers/answer_sharing.h"
+#include "recipes/grpo/answers/answers.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "recipes/grpo/held_out_prompts.h"
 #include "recipes/grpo/rollout_sums.h"

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "recipes/grpo/answer_engine.h"
+#include "recipes/grpo/answers/answer_engine.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "rewards/reward_sum.h"
 

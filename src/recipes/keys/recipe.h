@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "recipes/keys/critic_settings.h"
 #include "recipes/keys/foreign_names.h"
 #include "recipes/keys/recipe_keys.h"

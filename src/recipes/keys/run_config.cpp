@@ -1,6 +1,6 @@
 #include "recipes/keys/run_config.h"
 
-#include "base/max_threads.h"
+#include "base/threads/max_threads.h"
 #include "recipes/keys/foreign_names.h"
 #include "recipes/keys/recipe.h"
 

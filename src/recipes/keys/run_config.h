@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/pinning.h"
+#include "base/threads/pinning.h"
 #include "config/schema.h"
 #include "data/batches.h"
 #include "layers/binding.h"
-#include "layers/parameters.h"
+#include "layers/parameters/parameters.h"
 #include "ops/selection.h"
 #include "recipes/keys/exchange_keys.h"
 #include "recipes/keys/parallel_config.h"

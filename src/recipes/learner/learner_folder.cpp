@@ -1,8 +1,8 @@
 #include "recipes/learner/learner_folder.h"
 
-#include "base/build.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parts/build.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
 #include "checkpoints/states/training_state.h"

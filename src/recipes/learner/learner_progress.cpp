@@ -1,6 +1,6 @@
 #include "recipes/learner/learner_progress.h"
 
-#include "base/build.h"
+#include "base/parts/build.h"
 
 namespace temper::recipes {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/build.h"
 #include "base/date.h"
+#include "base/parts/build.h"
 #include "base/text.h"
 
 namespace temper::recipes {

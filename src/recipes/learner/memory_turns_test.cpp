@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-#include "base/background.h"
 #include "base/error.h"
+#include "base/threads/background.h"
 #include "checkpoints/states/owned_tensors.h"
 #include "checkpoints/states/shared_state.h"
 #include "rollout/engine.h"

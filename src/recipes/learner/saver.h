@@ -2,7 +2,7 @@
 #include <atomic>
 #include <vector>
 
-#include "base/background.h"
+#include "base/threads/background.h"
 #include "recipes/learner/learner.h"
 
 namespace temper::recipes {

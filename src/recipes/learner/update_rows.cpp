@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/trace.h"
+#include "base/tracing/trace.h"
 
 namespace temper::recipes {
 

@@ -2,7 +2,7 @@
 
 #include "backends/peak.h"
 #include "base/log.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "recipes/loop/progress_line.h"
 
 namespace temper::recipes {

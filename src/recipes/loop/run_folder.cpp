@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "base/build.h"
 #include "base/date.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parts/build.h"
 #include "base/text.h"
 #include "checkpoints/states/training_state.h"
 #include "ops/report.h"

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "base/stop_signals.h"
+#include "base/signals/stop_signals.h"
 #include "parallel/step_deadline.h"
 #include "recipes/loop/evaluator.h"
 #include "recipes/loop/options.h"

@@ -2,7 +2,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "data/batches.h"
 #include "reports/tensorboard.h"
 

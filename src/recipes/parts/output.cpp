@@ -13,9 +13,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/build.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/parts/build.h"
 #include "recipes/parts/run_files.h"
 
 namespace temper::recipes {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "optimizers/adamw.h"
 #include "tests/support/errors.h"
 #include "tests/support/packed_rows.h"

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "reports/tensorboard.h"
 #include "training/passes/step_result.h"
 

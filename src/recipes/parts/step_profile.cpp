@@ -5,7 +5,7 @@
 #include "backends/peak.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "collectives/at_root.h"
 #include "device/transfer.h"
 

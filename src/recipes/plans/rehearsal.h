@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "data/rows/pack.h"
 #include "device/memory.h"
 #include "ops/selection.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "collectives/at_root.h"
 #include "collectives/local/local.h"
 #include "rollout/engine_of_ranks.h"

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "base/utf8.h"
 #include "rewards/immediate.h"
 #include "rewards/judged_text.h"

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "rewards/immediate.h"
 #include "rewards/judged_text.h"
 #include "rewards/room.h"

@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include "base/error.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "rewards/http/client.h"
 #include "rewards/http/library.h"
 #include "rewards/room.h"

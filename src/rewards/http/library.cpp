@@ -1,7 +1,7 @@
 #include "rewards/http/library.h"
 
-#include "base/dynamic_library.h"
 #include "base/error.h"
+#include "base/parts/dynamic_library.h"
 
 namespace temper::rewards {
 namespace {

@@ -2,7 +2,7 @@
 // The one header that includes libcurl's.
 #include <curl/curl.h>
 
-#include "base/libraries.h"
+#include "base/parts/libraries.h"
 
 namespace temper::rewards {
 

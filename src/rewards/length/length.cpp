@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "rewards/immediate.h"
 #include "rewards/room.h"
 

@@ -1,6 +1,6 @@
 // The number that an answer arrives at.
 #include "base/error.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "rewards/immediate.h"
 #include "rewards/judged_text.h"
 #include "rewards/number/read_number.h"

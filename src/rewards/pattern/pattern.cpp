@@ -3,7 +3,7 @@
 #include <pcre2.h>
 
 #include "base/error.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "rewards/immediate.h"
 #include "rewards/judged_text.h"
 #include "rewards/room.h"

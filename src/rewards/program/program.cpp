@@ -1,6 +1,6 @@
 // A program of the user's that judges answers, over pipes (protocol.h).
 #include "base/error.h"
-#include "base/registry.h"
+#include "base/parts/registry.h"
 #include "base/text.h"
 #include "rewards/program/pool.h"
 #include "rewards/room.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/child.h"
+#include "base/processes/child.h"
 #include "rewards/exchange.h"
 
 namespace temper::rewards {

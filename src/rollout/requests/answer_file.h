@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace temper::rollout {
 

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "templates/text/origin.h"
 
 // The values of templates: Python's, as far as templates see them. Immutable and cheap to copy, except for

@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/decoding/decoder.h"
 
 namespace temper::tokenizers {

@@ -5,7 +5,7 @@
 #include <bit>
 #include <functional>
 
-#include "base/per_thread.h"
+#include "base/threads/per_thread.h"
 
 namespace temper::tokenizers {
 namespace {

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/models/merge_table.h"
 #include "tokenizers/splitting/segmenter.h"
 #include "tokenizers/tokens/vocabulary.h"

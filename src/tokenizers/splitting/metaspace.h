@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/splitting/pre_tokenizer.h"
 
 namespace temper::tokenizers {

@@ -2,7 +2,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/splitting/splitter.h"
 
 namespace temper::tokenizers {

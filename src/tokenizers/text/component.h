@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 // Reading the parts of a tokenizer.json: each is null, one component, or a Sequence of components. `place`
 // says where a component stands, for example "[tokenizer.json] pre_tokenizer.pretokenizers[1]".

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/text/alignment.h"
 
 namespace temper::tokenizers {

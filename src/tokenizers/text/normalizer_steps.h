@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/text/normalizer.h"
 
 // The steps of a normalizer that need few words; each maker reads its component, which stands at `place`.

@@ -5,7 +5,7 @@
 #include <pcre2.h>
 
 #include "base/error.h"
-#include "base/per_thread.h"
+#include "base/threads/per_thread.h"
 
 namespace temper::tokenizers {
 template <auto Free>

@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/text/normalizer.h"
 
 namespace temper::tokenizers {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/text/alignment.h"
 #include "tokenizers/text/pattern.h"
 

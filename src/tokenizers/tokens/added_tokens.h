@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/text/normalizer.h"
 #include "tokenizers/tokens/vocabulary.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/tokens/added_tokens.h"
 
 namespace temper::tokenizers {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/per_thread.h"
+#include "base/threads/per_thread.h"
 
 namespace temper::tokenizers {
 

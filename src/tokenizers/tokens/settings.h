@@ -2,7 +2,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tokenizers/tokens/post_processor.h"
 #include "tokenizers/tokens/vocabulary.h"
 

@@ -9,7 +9,7 @@
 #include "backends/hopper/attention/attention_backward_rows.h"
 #include "backends/hopper/attention/attention_items.h"
 #include "backends/hopper/tensor_maps.h"
-#include "base/rooms.h"
+#include "base/parts/rooms.h"
 #include "device/cuda/alone.h"
 #include "device/cuda/stream.h"
 #include "ops/attention/attention.h"

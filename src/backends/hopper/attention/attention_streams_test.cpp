@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "base/rooms.h"
+#include "base/parts/rooms.h"
 #include "device/cuda/stream.h"
 #include "device/facts.h"
 #include "device/transfer.h"

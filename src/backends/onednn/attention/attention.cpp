@@ -7,7 +7,7 @@
 
 #include "backends/floats.h"
 #include "backends/onednn/tiles/packed_tile.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/attention/attention.h"
 
 namespace temper::backends {

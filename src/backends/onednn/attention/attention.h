@@ -9,7 +9,7 @@
 #include "backends/onednn/tiles/scores.h"
 #include "backends/onednn/tiles/task_memory.h"
 #include "backends/onednn/tiles/tile.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 #include "ops/attention/attention.h"
 
 // What attention's two directions share.

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "backends/onednn/attention/attention.h"
-#include "base/threads.h"
+#include "base/threads/threads.h"
 
 namespace temper::backends {
 namespace {

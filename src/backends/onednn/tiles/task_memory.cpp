@@ -4,7 +4,7 @@
 #include <memory>
 #include <new>
 
-#include "base/per_thread.h"
+#include "base/threads/per_thread.h"
 
 namespace temper::backends {
 namespace {

@@ -22,6 +22,7 @@ void PagedStates::grow(int64_t pages) {
 }
 
 Tensor with_more_rows(const Tensor& held, int64_t rows) {
+  if (held.dim(0) >= rows) return held;  // other layers had no memory when this one grew
   Shape shape = held.shape();
   shape[0] = rows;
   const Tensor all = Tensor::empty(shape, held.dtype(), MemoryTag::kKvCache, held.device());

@@ -148,6 +148,14 @@ bool Engine::cancel(int64_t id) {
   return true;
 }
 
+void Engine::give_up() {
+  if (ahead_) ahead_->drop_all();
+  schedule_.remove_all();
+  cache_.forget();
+  new_tokens_.clear();
+  finished_.clear();
+}
+
 std::vector<Completion> Engine::take_finished() { return std::exchange(finished_, {}); }
 
 Engine::Counts Engine::counts() const {

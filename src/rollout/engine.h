@@ -61,6 +61,8 @@ class Engine {
   // Ends a request between two steps: it finishes with the tokens that it has. False where it has finished
   // before.
   bool cancel(int64_t id);
+  // After a step() that threw: all requests are given up, and what was computed for them is found no more.
+  void give_up();
   std::vector<Completion> take_finished();  // since the last call, in the order in which they finished
 
   // Between requests: others have the memory of its cache and of what captured passes write, at whose

@@ -73,5 +73,43 @@ TEST(EngineStream, LogProbabilitiesThatAreNotWantedAreLeftOut) {
   }
 }
 
+// Throws in one pass, as one that finds no memory does.
+class FailingPass : public EngineObserver {
+ public:
+  int left = 0;  // passes until then; below 0: never
+
+ private:
+  void passed(std::span<const Tokens> /*parts*/, const std::vector<Tensor>& /*stream*/,
+              const Tensor& /*hidden*/) override {
+    if (left-- == 0) fail("no memory is left");
+  }
+  void predicted(std::span<const Tokens> /*rows*/, const Tensor& /*logits*/) override {}
+};
+
+TEST(EngineStream, AfterAFailedPassTheNextRequestFindsNothingOfIt) {
+  for (const char* type : {"qwen3", "qwen3_next"})
+    for (const int passes : {0, 2}) {
+      const auto model = tiny_model({.type = type});
+      FailingPass failing;
+      failing.left = passes;
+      EngineOptions options = options_of_conversation();
+      options.observer = &failing;
+      Engine engine(model->decoder, options);
+      engine.add(request_of({3, 14, 15}, 0, 0, 8));
+      EXPECT_THROW(while (engine.step()){}, Error);
+      engine.give_up();
+      EXPECT_EQ(engine.running() + engine.waiting(), 0);
+      // Longer than the cache: it grows only where no other request is there.
+      Ids longer(200, 7);
+      longer[0] = 3;
+      const Request next = request_of(longer, 0, 0, 5);
+      const int64_t id = engine.add(next);
+      const std::map<int64_t, Completion> found = answers(engine);
+      ASSERT_EQ(found.size(), 1u);
+      EXPECT_EQ(found.at(id).ids, answers_of(model->decoder, {next})[0].ids);
+      EXPECT_EQ(found.at(id).cached_tokens, 0);
+    }
+}
+
 }  // namespace
 }  // namespace temper::rollout

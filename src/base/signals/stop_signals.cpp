@@ -15,7 +15,7 @@ volatile std::sig_atomic_t stop_requested = 0;
 const char* volatile said = nullptr;
 std::atomic<int> scopes = 0;
 
-void on_signal(int /*signal*/) {
+void on_stop_signal(int /*signal*/) {
   if (stop_requested == 0 && said != nullptr) [[maybe_unused]]
     const ssize_t written = ::write(STDERR_FILENO, said, std::strlen(said));
   stop_requested = 1;
@@ -28,7 +28,7 @@ StopSignals::StopSignals(const char* sentence, bool ends_program)
   said = ends_silently() ? nullptr : sentence;
   if (scopes++ == 0) stop_requested = 0;
   stack_ = use_signal_stack();
-  before_ = handle_ending_signals(on_signal);
+  before_ = handle_ending_signals(on_stop_signal);
 }
 
 StopSignals::~StopSignals() {

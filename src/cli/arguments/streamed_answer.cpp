@@ -15,13 +15,18 @@ StreamedAnswer stream_answer(rollout::Engine& engine, rollout::Request request,
   const double start = seconds_now();
   const int64_t id = engine.add(std::move(request));
   size_t printed = 0;
-  while (engine.step()) {
-    for (const rollout::Engine::NewToken& token : engine.new_tokens()) {
-      if (answer.prompt_seconds == 0) answer.prompt_seconds = seconds_now() - start;
-      print_answer(token.text);
-      printed += token.text.size();
+  try {
+    while (engine.step()) {
+      for (const rollout::Engine::NewToken& token : engine.new_tokens()) {
+        if (answer.prompt_seconds == 0) answer.prompt_seconds = seconds_now() - start;
+        print_answer(token.text);
+        printed += token.text.size();
+      }
+      if (keep_going && !keep_going()) engine.cancel(id);
     }
-    if (keep_going && !keep_going()) engine.cancel(id);
+  } catch (...) {  // the next request must not find this one
+    engine.give_up();
+    throw;
   }
   answer.answer_seconds = seconds_now() - start - answer.prompt_seconds;
   answer.completion = std::move(engine.take_finished().front());

@@ -7,13 +7,14 @@
 #include "collectives/at_root.h"
 #include "collectives/local/local.h"
 #include "rollout/engine_of_ranks.h"
+#include "rollout/requests/request_limits.h"
 
 namespace temper::recipes {
 namespace {
 
-// How many are answered at once: their keys and values take memory in addition to what training holds. And
-// tokens of prompts in a pass.
-constexpr int64_t kAtOnce = 16, kPromptTokens = 2048;
+// How many are answered at once, and with how many tokens together, of which the longest question may need
+// more: keys and values take memory in addition to what training holds. And tokens of prompts in a pass.
+constexpr int64_t kAtOnce = 16, kTokensAtOnce = 8192, kPromptTokens = 2048;
 
 // Of the first `count` rows that can be asked; the others are counted with the rows of the evaluation.
 std::vector<data::Question> questions_of(const data::Mixture& rows, int64_t count,
@@ -56,16 +57,22 @@ std::vector<data::Question> shared(collectives::Group& ranks,
   return questions;
 }
 
+// An Error, the same on all ranks, names a question that the model cannot be asked.
 rollout::EngineOptions options_for(const std::vector<data::Question>& questions, int64_t max_new_tokens,
-                                   int64_t context) {
+                                   const layers::DecoderConfig& model) {
+  const int64_t context = model.max_positions;
   int64_t longest = 0;
-  for (const data::Question& question : questions)
-    longest = std::max(longest, static_cast<int64_t>(question.prompt.size()));
+  for (const data::Question& question : questions) {
+    rollout::RequestLimits{model.vocab_size, context, context, true}.check(
+        {.prompt = question.prompt, .max_new_tokens = max_new_tokens});
+    longest = std::max(longest, std::ssize(question.prompt));
+  }
   rollout::EngineOptions options;
   options.max_running = std::min<int64_t>(std::ssize(questions), kAtOnce);
   options.chunk_tokens = kPromptTokens;
-  const int64_t pages = std::min(context, longest + max_new_tokens) / options.page_tokens + 1;
-  options.cache_tokens = options.max_running * pages * options.page_tokens;
+  const int64_t each =
+      (std::min(context, longest + max_new_tokens) / options.page_tokens + 1) * options.page_tokens;
+  options.cache_tokens = std::max(each, std::min(options.max_running * each, kTokensAtOnce));
   return options;
 }
 
@@ -105,15 +112,16 @@ std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& con
   like.stop_ids = setup.text.generation.stop_ids;
   if (ending) like.stop_ids.push_back(*ending);
   const int64_t most = config.eval.max_new_tokens;
-  rollout::EngineOfRanks engine(decoder, options_for(questions, most, decoder.config().max_positions),
+  rollout::EngineOfRanks engine(decoder, options_for(questions, most, decoder.config()),
                                 &setup.text.tokenizer);
   engine.set_like(std::move(like));
   const Found found = answers_of(engine, questions, most);
-  // The first rank's, so that all go on with the same.
-  const std::string text = collectives::made_at_root(ranks, "answers", [&] {
+  collectives::at_each(ranks, "answers to questions", [&] {
     if (!found.failure.empty()) fail("{}", found.failure);
-    return Json(Json::Array(found.answers.begin(), found.answers.end())).dump();
   });
+  // The first rank's, so that all go on with the same.
+  const std::string text = collectives::made_at_root(
+      ranks, "answers", [&] { return Json(Json::Array(found.answers.begin(), found.answers.end())).dump(); });
   const Json parsed = Json::parse(text, "answers");
   std::vector<Answer> answers;
   for (size_t i = 0; i < questions.size(); ++i)

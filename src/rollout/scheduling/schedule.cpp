@@ -25,6 +25,11 @@ void Schedule::remove(Sequence& sequence) {
   }
 }
 
+void Schedule::remove_all() {
+  waiting_.clear();
+  while (!running_.empty()) remove(*running_.front());
+}
+
 Sequence* Schedule::find(int64_t id) const {
   for (const auto& each : running_)
     if (each->result().id == id) return each.get();

@@ -33,6 +33,7 @@ class Schedule {
   bool make_room(Sequence& sequence, int64_t tokens);
   // Ends a request, whose pages and slot are free again.
   void remove(Sequence& sequence);
+  void remove_all();
   Sequence* find(int64_t id) const;  // of a request that runs or waits; null: there is none
 
   int64_t waiting() const { return std::ssize(waiting_); }

@@ -100,7 +100,7 @@ TEST(EngineStream, AfterAFailedPassTheNextRequestFindsNothingOfIt) {
       engine.give_up();
       EXPECT_EQ(engine.running() + engine.waiting(), 0);
       // Longer than the cache: it grows only where no other request is there.
-      Ids longer(200, 7);
+      Ids longer(40, 7);
       longer[0] = 3;
       const Request next = request_of(longer, 0, 0, 5);
       const int64_t id = engine.add(next);

@@ -6,8 +6,8 @@
 #include <map>
 #include <mutex>
 
-#include "backends/cuda/page_shift.h"
-#include "backends/cuda/paged_attention.h"
+#include "backends/cuda/attention/page_shift.h"
+#include "backends/cuda/attention/paged_attention.h"
 #include "backends/gpu/attention_operands.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/paged_attention.h"

@@ -25,13 +25,13 @@ struct Recording {
   std::vector<Event> events;
 };
 
-const PerThread<Recording> recordings;
+const PerThread<Recording> kRecordings;
 thread_local Recording* recording = nullptr;  // of this thread; null: none is under way
 
 }  // namespace
 
 void start(std::function<void()> settle) {
-  recording = &recordings.get();
+  recording = &kRecordings.get();
   *recording = {.settle = std::move(settle), .began = seconds_now(), .open = {}, .events = {}};
 }
 

@@ -95,13 +95,14 @@ TEST(EngineStream, AfterAFailedPassTheNextRequestFindsNothingOfIt) {
       EngineOptions options = options_of_conversation();
       options.observer = &failing;
       Engine engine(model->decoder, options);
-      engine.add(request_of({3, 14, 15}, 0, 0, 8));
+      // The next prompt begins as this one, whose first page is full.
+      Ids longer(40, 7);
+      longer[0] = 3;
+      engine.add(request_of(Ids(longer.begin(), longer.begin() + 20), 0, 0, 8));
       EXPECT_THROW(while (engine.step()){}, Error);
       engine.give_up();
       EXPECT_EQ(engine.running() + engine.waiting(), 0);
       // Longer than the cache: it grows only where no other request is there.
-      Ids longer(40, 7);
-      longer[0] = 3;
       const Request next = request_of(longer, 0, 0, 5);
       const int64_t id = engine.add(next);
       const std::map<int64_t, Completion> found = answers(engine);

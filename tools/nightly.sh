@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Proofs that are too slow for every change (.ci/run): all device code in full and for both architectures of GPUs, the
-# benchmarks, tests on every kind of processor, states on every pair of meshes, runs that are killed at random, and the
-# tests of the program as it is installed. Ends with 1 at the first that fails.
+# benchmarks, tests on every kind of processor, states on every pair of meshes, runs that are killed at random, and
+# the tortures (TEMPER_TORTURE times as many, 0: none; about two hours on 16 cores). Ends with 1 at the first that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/local/cuda/bin # where a toolkit is that is not on PATH
@@ -39,4 +39,10 @@ else
 fi
 step "runs that are killed at random"
 (cd $build && TEMPER_KILLS=${TEMPER_KILLS:-60} ctest --output-on-failure -R 'test_cli\.RandomKills$')
+step "what may go wrong at random places of runs"
+if [ "${TEMPER_TORTURE:-1}" -gt 0 ]; then
+  tools/torture/run.sh $build/temper "${TEMPER_TORTURE:-1}"
+else
+  echo "left out: TEMPER_TORTURE is 0"
+fi
 step "everything passed"

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "rollout/requests/request_limits.h"
 
 namespace temper::rollout {
 namespace {

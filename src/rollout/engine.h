@@ -5,7 +5,6 @@
 #include "device/memory_turn.h"
 #include "rollout/passes/decoding_ahead.h"
 #include "rollout/passes/mixed_pass.h"
-#include "rollout/requests/request_limits.h"
 
 namespace temper::rollout {
 

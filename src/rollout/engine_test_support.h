@@ -30,6 +30,14 @@ inline std::vector<Completion> answers_of(const layers::Decoder& model, const st
   return all;
 }
 
+// Of conversations: a few tokens fill a page, and the cache begins with one.
+inline EngineOptions small_pages() {
+  EngineOptions options = options_of_conversation();
+  options.page_tokens = 8;
+  options.cache_tokens = 8;
+  return options;
+}
+
 // The likeliest tokens behind a text, by a pass over all of it again for each.
 inline Ids by_whole_passes(const layers::Decoder& model, Ids text, int64_t count,
                            const layers::Adapter* adapter = nullptr) {

@@ -8,13 +8,6 @@
 namespace temper::rollout {
 namespace {
 
-EngineOptions small_pages() {
-  EngineOptions options = options_of_conversation();
-  options.page_tokens = 8;
-  options.cache_tokens = 8;
-  return options;
-}
-
 class GpuConversation : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,5 @@
 // Models that ranks divide between them (layers, experts, matrices) learn and answer what one rank does.
+#include "base/clock.h"
 #include "tests/cli/ranks_fixture.h"
 #include "tests/support/errors.h"
 
@@ -53,6 +54,26 @@ TEST_F(DividedModels, AnswerQuestionsTogether) {
   EXPECT_EQ(answers("asked_matrices", "--ranks 2 --parallel.shard 2 --parallel.shard_level 3"), dense);
   const std::string model = "--model.path " + folder() + "/asked ", mixture = answers("asked_mixture", model);
   EXPECT_EQ(answers("asked_experts", model + "--ranks 4 --parallel.expert 2 --parallel.tensor 2"), mixture);
+}
+
+// All ranks find it: none waits for one that has ended.
+TEST_F(DividedModels, RefuseAQuestionThatIsTooLong) {
+  const std::string questions = folder() + "/long_question.jsonl";
+  const auto row = [](const std::string& asked) {
+    return R"({"messages": [{"role": "user", "content": ")" + asked +
+           R"("}, {"role": "assistant", "content": "7"}]})" + "\n";
+  };
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += "12 ";
+  write_file(questions, row("3 + 4") + row(text));
+  for (const char* flags : {"", " --ranks 2 --parallel.tensor 2"}) {
+    const double start = seconds_now();
+    const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/too_long --data.eval [" +
+                                questions + "] --eval.exact_match 2" + flags);
+    EXPECT_EQ(outcome.code, 2) << flags;
+    expect_has(outcome.err, "[generate] the prompt has ");
+    EXPECT_LT(seconds_now() - start, 18) << "a rank waited for the others (collectives::kFailureWaits)";
+  }
 }
 
 // Norms of all heads together: ranks exchange the sums of squares; neighbours may have the same heads of

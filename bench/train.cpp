@@ -32,7 +32,7 @@ constexpr const char* kUsage =
                      [--checkpointing none|selective|full] [--attention KERNEL] [--float32-state] [--balanced]
                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn|nf4|nf4_double]
-                     [--shard [--shard-level 1|2|3]] [--tensor N] [--expert N]
+                     [--shard [--shard-level 1|2|3]] [--context N] [--tensor N] [--expert N]
                      [--quantize PRESET [--expert-inputs]]
 A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
@@ -44,8 +44,8 @@ linears) learns from its share of the rows; --adapter is one of PEFT's folders. 
 memory is the process's on a CPU, the device pool's on a GPU, and `of_peak` the share of a large product's
 speed on the same machine. --layers changes a shape, --base-dtype keeps the frozen model's linears in 8
 or 4 bits, --pin pins threads to cores, --profile adds a table of where time goes, by op.
-Started by mpirun, each rank has a GPU and rows of its own, with --shard a part of the optimizer's state; --tensor ranks divide each layer and have the same rows,
---expert ranks divide a mixture's experts. --quantize trains for the formats of a preset (inputs of experts
+Started by mpirun, each rank has a GPU and rows of its own, with --shard a part of the optimizer's state; --context ranks divide the tokens of the same rows, --tensor ranks
+each layer, --expert ranks divide a mixture's experts. --quantize trains for the formats of a preset (inputs of experts
 stay as they are without --expert-inputs), calibrated by the first rows. Speeds are those of all ranks
 together.
 )";
@@ -56,7 +56,7 @@ struct Options {
   DType dtype = DType::kBF16;
   std::optional<primitives::FrozenFormat> base_dtype;
   int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
-          rank = 16, layers = 0, tensor = 1, expert = 1, shard_level = 1;
+          rank = 16, layers = 0, context = 1, tensor = 1, expert = 1, shard_level = 1;
   double lr = 1e-5;
   bool float32_state = false, profile = false, pin = false, balanced = false, shard = false,
        expert_inputs = false;
@@ -74,6 +74,7 @@ Mesh mesh_of(const Options& options, int ranks) {
   recipes::RunConfig config;
   if (options.shard) config.parallel.degree("shard") = "auto";
   config.parallel.shard_level = options.shard_level;
+  config.parallel.degree("context") = std::to_string(options.context);
   return mesh_of_ranks(config, options.tensor, options.expert, ranks);
 }
 
@@ -91,7 +92,7 @@ class Learning {
   Learning(models::Model& model, const Options& options, const optimizers::AdamWOptions& optimizing,
            const parallel::MeshGroups& groups)
       : options_(options) {
-    collectives::Group& ranks = groups.data();
+    const parallel::UpdateRanks ranks = groups.update();
     trainer_options_.micro_batch_tokens = options.rows * options.length;
     trainer_options_.checkpointing = options.checkpointing == "full" ? training::Checkpointing::kFull
                                      : options.checkpointing == "selective"
@@ -274,7 +275,7 @@ int run(const Options& options, collectives::Group& hosts) {
   const bool on_cpu = build.facts.device.type == DeviceType::kCpu;
   const Training trained = train(learning, *source, most_steps, on_cpu, start);
   if (options.profile) print_profile(learning, trained.rows, build.facts, options.dtype);
-  if (ranks.rank() == 0) print_result(options, trained, build.facts, ranks.size(), groups.data().size());
+  if (ranks.rank() == 0) print_result(options, trained, build.facts, ranks.size(), groups.rows().size());
   return 0;
 }
 
@@ -295,7 +296,8 @@ int main_checked(int argc, char** argv) {
           arguments.take("--adapters", options.adapters, 0) || arguments.take("--adapter", options.adapter) ||
           arguments.take("--quantize", options.quantize) || arguments.take("--rank", options.rank) ||
           arguments.take("--lr", options.lr) || arguments.take("--layers", options.layers) ||
-          arguments.take("--tensor", options.tensor) || arguments.take("--expert", options.expert) ||
+          arguments.take("--context", options.context) || arguments.take("--tensor", options.tensor) ||
+          arguments.take("--expert", options.expert) ||
           arguments.take("--shard-level", options.shard_level) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--expert-inputs", options.expert_inputs) ||

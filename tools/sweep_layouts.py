@@ -54,7 +54,7 @@ WAYS = {
     "adapters": lambda model: ["--adapters", json.dumps([LINEARS] if model == "dense" else [LINEARS, EXPERTS])],
     "preferences": lambda model: ["--recipe", "preference", "--data.max_length", "64"],
 }
-AXES = ["replicate", "shard", "tensor", "expert"]  # of the mesh (src/weights/mesh.h)
+AXES = ["replicate", "shard", "context", "tensor", "expert"]  # of the mesh (src/weights/mesh.h)
 FIGURES = ["first loss", "later losses", "gradient norms", "gradients"]
 
 
@@ -65,7 +65,7 @@ def meshes(ranks, experts):
         mesh = dict(zip(AXES, degrees))
         if math.prod(degrees) != ranks or (mesh["expert"] > 1 and not experts):
             continue
-        for level in (1, 2, 3) if mesh["shard"] * mesh["expert"] > 1 else (1,):
+        for level in (1, 2, 3) if mesh["shard"] * mesh["context"] * mesh["expert"] > 1 else (1,):
             yield mesh | {"shard_level": level}
 
 

@@ -88,7 +88,7 @@ class Errors {
   // 1 and 0 where a rank before this one holds the element, too; undefined: none does.
   Tensor not_owned(const Placement& placement, const Quantizer& weight) const {
     int64_t owned = 0;
-    for (const Slice& run : placement.owned_runs()) owned += run.count;
+    for (const Slice& run : owned_runs(placement)) owned += run.count;
     if (owned == weight.planned.values.numel()) return {};
     const Tensor ones = Tensor::empty(placement.own(), DType::kF32, MemoryTag::kData);
     std::fill_n(ones.data<float>(), ones.numel(), 1.f);

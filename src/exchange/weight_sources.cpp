@@ -42,7 +42,7 @@ void send_owned(Sender& sender, const std::vector<PlacedTensor>& parameters, int
     if (placement.has_whole())
       sender.add(each.name, own);
     else
-      sender.add(each.name, placement.whole(), placement.owned_runs(), own.reshape({own.numel()}));
+      sender.add(each.name, placement.whole(), owned_runs(placement), own.reshape({own.numel()}));
   }
 }
 

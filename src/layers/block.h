@@ -8,6 +8,7 @@
 #include "base/json/json.h"
 #include "layers/adapted_rows.h"
 #include "layers/binding.h"
+#include "layers/context_pass.h"
 #include "layers/paged_states.h"
 #include "layers/router_trace.h"
 #include "ops/moe_router/moe_router.h"
@@ -17,7 +18,7 @@
 // of src/mixers and src/channels are the kinds; a family lists a model's blocks; the decoder knows neither.
 namespace temper::layers {
 
-// What the mixers and channels of one pass read of it.
+// What the mixers and channels of one pass read of it. Its tokens are those that this rank computes.
 struct Pass {
   Tensor positions;              // [sections, tokens] int32, as of DecoderInput, on the model's device
   std::vector<RopeTables> rope;  // by RopeTableSet::add
@@ -29,8 +30,10 @@ struct Pass {
   // Of sequences whose states are `pages`, which the tokens continue; null: there are none.
   const PagedBatch* batch = nullptr;
   const PagedStates* pages = nullptr;
-  // The documents that follow one another, on the CPU. A document sees its own keys, or the rows that `seen`
-  // chooses.
+  // The context ranks that have the other tokens of the documents; null: this rank has all of them.
+  std::shared_ptr<const ContextPass> context = {};
+  // The documents that follow one another, of all tokens, on the CPU. A document sees its own keys, or the
+  // rows that `seen` chooses.
   Tensor cu_seqlens_q = {}, cu_seqlens_k = {};      // [documents + 1] int32
   std::optional<primitives::ChosenRows> seen = {};  // none: all once
   // [documents] int32 on the CPU: the document that each continues, or -1 (ops/documents.h); undefined: none.
@@ -86,6 +89,8 @@ class Mixer {
   // What each of `tensor` ranks, at least 2, has of it: of that ops are named, modules bound and pages made.
   // An Error where it cannot be divided so.
   virtual std::shared_ptr<const Mixer> on_tensor_ranks(int tensor) const = 0;
+  // An Error where this many context ranks cannot have its heads between them (ContextPass).
+  virtual void check_context(int ranks) const = 0;
   virtual void name_ops(OpScope& ops) const = 0;
   virtual std::unique_ptr<BoundMixer> bind(const Binding& binding) const = 0;
   // What sequences leave behind.

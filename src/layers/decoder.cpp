@@ -96,11 +96,11 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
     pass.routers = std::make_shared<RouterTrace>();
     pass.routers->routers.resize(routers_.count());
   }
-  Stream stream{embed(tape, from_host(input.ids, device()), pass), {}};
+  Stream stream{embed(tape, from_host(input.cut.own_of(input.ids), device()), pass), {}};
   if (rows_differ(ranks_, pass) && tape.recording() && !stream.x.requires_grad())
     stream.x = tape.variable(stream.x.value);
   stream = layers_.forward(tape, stream, pass, checkpoint, options.hidden_states);
-  const Var hidden = norm_end(tape, stream, pass, input.ids.numel());
+  const Var hidden = norm_end(tape, stream, pass, pass.positions.dim(1));
   if (options.hidden_states != nullptr) options.hidden_states->push_back(hidden.value);
   return hidden;
 }

@@ -122,7 +122,7 @@ class Decoder {
     std::span<const Adapter* const> all_adapters = {};
     std::shared_ptr<RouterTrace> routers = {};  // filled; null: not recorded
   };
-  // Hidden states after the final norm, [tokens, hidden].
+  // Hidden states after the final norm, [tokens, hidden], of the tokens that this rank computes.
   Var forward(Tape& tape, const DecoderInput& input, const Options& options) const;
   Var forward(Tape& tape, const DecoderInput& input) const { return forward(tape, input, {}); }
   PagedStates make_pages(const PageSizes& sizes) const;

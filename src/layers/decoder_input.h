@@ -2,12 +2,12 @@
 #include <span>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include "layers/token_cut.h"
 
 namespace temper::layers {
 
 // Tokens of one or more documents, one after the other; on the CPU, the decoder brings them where they are
-// needed.
+// needed. Where context ranks compute them together, all of them give all tokens.
 struct DecoderInput {
   Tensor ids;  // [tokens] int32
   // [sections, tokens] int32: where a token stands, once for each section of the rotary frequencies. The
@@ -21,6 +21,8 @@ struct DecoderInput {
   // Of the tokens of each adapter, or of all: how many come first that are no padding, which routers do not
   // count. [adapters] int32; undefined: all of them.
   Tensor counted = {};
+  // The tokens that this rank computes, where context ranks (ModelRanks) divide them.
+  TokenCut cut = {};
 };
 DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths,
                         std::vector<int32_t> continued = {});

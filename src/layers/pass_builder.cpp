@@ -43,6 +43,36 @@ Tensor positions_of(const ops::PagedSequences& sequences, int64_t tokens, Device
   });
 }
 
+// The rank's tokens of each adapter: one piece of those that are together.
+AdaptedRows own_rows(const std::vector<AdapterRows>& all, const TokenCut& cut, int64_t tokens) {
+  if (cut.is_whole() || all.empty()) return {all, tokens};
+  std::vector<AdapterRows> own;
+  int64_t first = 0;
+  for (const AdapterRows& rows : all) {
+    const TokenCut part = cut.part(first, rows.rows);
+    for (const TokenRange& range : part.own()) {
+      own.push_back(rows);
+      own.back().rows = range.count;
+      own.back().first_row += range.first;
+    }
+    first += rows.rows;
+  }
+  return {std::move(own), tokens};
+}
+
+// How many tokens of each adapter's, or of all, are no padding and this rank's: it comes behind them.
+Tensor own_counted(const Tensor& counted, const std::vector<AdapterRows>& adapters, const TokenCut& cut) {
+  if (cut.is_whole()) return counted;
+  std::vector<int32_t> own;
+  int64_t first = 0;
+  for (const int32_t count : counted.values<int32_t>()) {
+    const TokenCut part = cut.part(first, count);
+    own.push_back(static_cast<int32_t>(part.tokens_of(part.place())));
+    first += adapters.size() < 2 ? 0 : adapters[own.size() - 1].rows;
+  }
+  return Tensor::from(own);
+}
+
 int64_t longest(const ops::PagedSequences& sequences) {
   int64_t most = 0;
   for (int64_t s = 0; s < sequences.count(); ++s) most = std::max(most, sequences.length(s));
@@ -59,7 +89,8 @@ void PassBuilder::add_routers(Pass& pass, const std::shared_ptr<RouterTrace>& tr
 }
 
 Pass PassBuilder::of(const DecoderInput& input, const Decoder::Options& options) const {
-  const int64_t tokens = input.ids.numel();
+  const TokenCut& cut = input.cut;
+  const int64_t tokens = cut.is_whole() ? input.ids.numel() : cut.tokens_of(cut.place());
   const std::vector<RopeTables>& rope = rope_.up_to(furthest(input.positions) + 1);
   const int64_t covered = rope.empty() ? config_.max_positions : rope.front().cos.dim(0);
   // With the tables themselves: a longer row may replace those of the decoder.
@@ -68,13 +99,20 @@ Pass PassBuilder::of(const DecoderInput& input, const Decoder::Options& options)
     check_ids(ids.values<int32_t>(), vocab_size);
     return furthest(positions) < covered;
   });
-  Pass pass{from_host(input.positions, device_), rope, {options.adapters, tokens}};
+  Pass pass{from_host(cut.own_of(input.positions, 1), device_), rope,
+            own_rows(options.adapters, cut, tokens)};
   pass.adapters.assign(options.all_adapters.begin(), options.all_adapters.end());
   if (pass.adapters.empty() && !options.adapters.empty()) pass.adapters = {options.adapters.front().adapter};
   pass.divides_tokens = ranks_.divides_tokens(true);
   const int64_t own = ranks_.own_tokens(tokens, true);
   pass.stream_rows = pass.divides_tokens ? pass.rows.part(ranks_.tensor_place() * own, own) : pass.rows;
-  if (input.counted.defined() && routers_ > 0) pass.counted = from_host(input.counted, device_);
+  if (input.counted.defined() && routers_ > 0)
+    pass.counted = from_host(own_counted(input.counted, options.adapters, cut), device_);
+  if (!cut.is_whole()) {
+    invariant(ranks_.context != nullptr, "tokens are divided between context ranks");
+    pass.context =
+        std::make_shared<ContextPass>(*ranks_.context, cut, AdaptedRows(options.adapters, input.ids.numel()));
+  }
   add_documents(pass, input);
   pass.stream = options.stream;
   add_routers(pass, options.routers, tokens);

@@ -22,8 +22,9 @@ TEST(LayoutFile, NamesTheAxesOfTheMesh) {
   const Mesh mesh{.replicate = 2, .shard = 2, .tensor = 2, .expert = 2, .shard_level = 2};
   const Json layout = layout_json(layers::ParameterStore(table, DType::kF32, {}, {}, mesh, 5));
   EXPECT_EQ(layout.at("ranks"), Json(16));
-  EXPECT_EQ(layout.at("mesh").dump(), R"({"replicate": 2, "shard": 2, "shard_level": 2, "tensor": 2, )"
-                                      R"("sequence": true, "expert": 2})");
+  EXPECT_EQ(layout.at("mesh").dump(),
+            R"({"replicate": 2, "shard": 2, "shard_level": 2, "context": 1, "tensor": 2, )"
+            R"("sequence": true, "expert": 2})");
   std::vector<std::string> axes, summed;
   for (const Json& parameter : layout.at("parameters").as_array()) {
     axes.push_back(parameter.at("axes").dump());

@@ -9,30 +9,42 @@ namespace {
 
 using Axes = std::vector<MeshDegree>;
 
-Axes all_but(MeshDegree left_out) {
+template <class Wanted>
+Axes axes_that(const Wanted& wanted) {
   Axes axes;
   for (const MeshAxis& axis : kMeshAxes)
-    if (axis.degree != left_out) axes.push_back(axis.degree);
+    if (wanted(axis)) axes.push_back(axis.degree);
   return axes;
 }
 
 }  // namespace
 
 MeshGroups::MeshGroups(collectives::Group& ranks, const Mesh& mesh) : ranks_(ranks), mesh_(mesh) {
-  if (mesh.tensor > 1) data_ = along("data", all_but(&Mesh::tensor));
+  if (mesh.tensor > 1)
+    data_ = along("data", axes_that([](const MeshAxis& axis) { return axis.degree != &Mesh::tensor; }));
+  if (mesh.context > 1)
+    rows_ = along("rows", axes_that([](const MeshAxis& axis) {
+                    return axis.degree != &Mesh::tensor && axis.degree != &Mesh::context;
+                  }));
   tensor_ = along("tensor", {&Mesh::tensor});
+  context_ = along("context", {&Mesh::context});
   expert_ = along("expert", {&Mesh::expert});
   if (expert_) expert_->use_own_stream();  // token dispatch overlaps with the shared experts
-  shard_ = along("shard", {&Mesh::shard, &Mesh::expert});
+  shard_ = along("shard", {&Mesh::shard, &Mesh::expert, &Mesh::context});
   if (shard_) replicate_ = along("replicate", {&Mesh::replicate});
   if (mesh.expert == 1) return;
-  expert_shard_ = along("shard of experts", {&Mesh::shard});
-  experts_ = along("the same experts", {&Mesh::shard, &Mesh::replicate});
+  expert_shard_ = along("shard of experts", {&Mesh::shard, &Mesh::context});
+  experts_ = along("the same experts", {&Mesh::shard, &Mesh::context, &Mesh::replicate});
 }
 
 collectives::Group& MeshGroups::data() const {
   if (data_) return *data_;
   return mesh_.tensor == 1 ? ranks_ : collectives::alone();
+}
+
+collectives::Group& MeshGroups::rows() const {
+  if (rows_) return *rows_;
+  return mesh_.context == 1 ? data() : collectives::alone();
 }
 
 std::unique_ptr<collectives::Group> MeshGroups::along(const char* name, const Axes& axes) const {
@@ -50,7 +62,8 @@ std::unique_ptr<collectives::Group> MeshGroups::along(const char* name, const Ax
 
 std::vector<collectives::Group*> MeshGroups::groups() const {
   std::vector<collectives::Group*> all{&ranks_};
-  for (const auto* const part : {&data_, &tensor_, &expert_, &shard_, &replicate_, &expert_shard_, &experts_})
+  for (const auto* const part :
+       {&data_, &rows_, &tensor_, &context_, &expert_, &shard_, &replicate_, &expert_shard_, &experts_})
     if (*part != nullptr) all.push_back(part->get());
   return all;
 }

@@ -5,6 +5,7 @@
 #include "collectives/group.h"
 #include "layers/parameters/model_ranks.h"
 #include "optimizers/adamw.h"
+#include "parallel/update_ranks.h"
 #include "weights/layout.h"
 
 namespace temper::parallel {
@@ -16,10 +17,14 @@ class MeshGroups {
   MeshGroups(collectives::Group& ranks, const Mesh& mesh);
 
   const Mesh& mesh() const { return mesh_; }
-  // Those that have the same part of the model and other rows of an update.
+  // Those that have the same part of the model, and other rows of an update or other tokens of the same rows.
   collectives::Group& data() const;
+  // Of them those that have other rows, and the same tokens of theirs.
+  collectives::Group& rows() const;
+  UpdateRanks update() const { return {rows(), data(), mesh_.place(&Mesh::context, ranks_.rank()) == 0}; }
   layers::ModelRanks model() const {
-    return {mesh_, ranks_.rank(), tensor_.get(), expert_.get(), shard_.get(), expert_shard_.get()};
+    return {mesh_,         ranks_.rank(), tensor_.get(),      context_.get(),
+            expert_.get(), shard_.get(),  expert_shard_.get()};
   }
   optimizers::Sharing sharing() const;
   // Gives back what networks between devices hold (Group::disconnect) that passes without gradients do not
@@ -37,7 +42,8 @@ class MeshGroups {
 
   collectives::Group& ranks_;
   Mesh mesh_;
-  std::unique_ptr<collectives::Group> data_, tensor_, expert_, shard_, replicate_, expert_shard_, experts_;
+  std::unique_ptr<collectives::Group> data_, rows_, tensor_, context_, expert_, shard_, replicate_,
+      expert_shard_, experts_;
 };
 
 }  // namespace temper::parallel

@@ -41,7 +41,7 @@ std::vector<Mesh> meshes_to_train_on(int ranks, bool experts) {
   for (Mesh mesh : all_meshes(ranks))
     for (const int level : {1, 3}) {
       mesh.shard_level = level;
-      if ((experts || mesh.expert == 1) && (level == 1 || mesh.shard * mesh.expert > 1))
+      if ((experts || mesh.expert == 1) && (level == 1 || mesh.shard * mesh.context * mesh.expert > 1))
         meshes.push_back(mesh);
     }
   return meshes;

@@ -83,7 +83,7 @@ TEST_P(StagedModel, HoldsEachParameterOnOneStage) {
       EXPECT_EQ(placement.whole(), whole.layout()[i].own());
       EXPECT_EQ(placement.rank_of(0), stages.of[i] * mesh().size());
       if (placement.rank_of(placement.part()) == rank)
-        for (const Slice& run : placement.owned_runs()) elements += run.count;
+        for (const Slice& run : owned_runs(placement)) elements += run.count;
     }
     on_one_rank = std::max(on_one_rank, part.num_elements());
   }

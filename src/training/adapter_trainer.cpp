@@ -12,13 +12,13 @@ namespace temper::training {
 
 // The rows of all shares, and how far each share has come.
 struct AdapterTrainer::Step {
-  Step(const std::vector<AdapterShare>& all, collectives::Group& ranks) : shares(all) {
+  Step(const std::vector<AdapterShare>& all, const parallel::UpdateRanks& ranks) : shares(all) {
     for (size_t i = 0; i < shares.size(); ++i) {
       pending.emplace_back(*shares[i].rows, shares[i].num_sources, ranks);
       const Objective* objective = shares[i].objective;
-      losses.push_back(objective == nullptr ? nullptr
-                                            : objective->begin(*shares[i].rows, shares[i].adapter, ranks));
-      tokens.push_back(tokens_before(*shares[i].rows, ranks));
+      losses.push_back(
+          objective == nullptr ? nullptr : objective->begin(*shares[i].rows, shares[i].adapter, ranks.rows));
+      tokens.push_back(tokens_before(*shares[i].rows, ranks.rows));
       rows.insert(rows.end(), shares[i].rows->begin(), shares[i].rows->end());
       owners.resize(rows.size(), i);
     }
@@ -47,10 +47,21 @@ struct AdapterTrainer::Part {
   int64_t tokens = 0;        // without
   Tensor targets;
   std::vector<DocumentSpan> documents;
+  layers::TokenCut cut;
+
+  // Of the tokens that this rank computes.
+  layers::AdapterRows own_rows() const {
+    layers::AdapterRows own = rows;
+    if (cut.is_whole()) return own;
+    own.rows = cut.tokens_of(cut.place());
+    own.first_row += cut.own().front().first;
+    return own;
+  }
+  LossInputs inputs(const Var& hidden) const { return {hidden, targets, documents, cut, own_rows()}; }
 };
 
 AdapterTrainer::AdapterTrainer(const layers::Decoder& model, const TrainerOptions& options,
-                               collectives::Group& ranks)
+                               const parallel::UpdateRanks& ranks)
     : model_(model), options_(options), ranks_(ranks) {
   if (options.cuda_graph == CudaGraph::kOn)
     fail("[train.cuda_graph] is on, but steps of adapters are not captured; use auto or off");
@@ -69,6 +80,7 @@ std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const Mic
                         step.tokens[owner]},
                        0,
                        {},
+                       {},
                        {}});
     Part& part = parts.back();
     const auto count = static_cast<std::ptrdiff_t>(step.rows[i].document_lengths.size());
@@ -80,11 +92,12 @@ std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const Mic
   // What no row is in is the first one's.
   if (begin == end)
     parts.push_back(
-        {0, {step.shares[0].adapter, 0, true, step.shares[0].seed, 0, step.tokens[0]}, 1, {}, {}});
+        {0, {step.shares[0].adapter, 0, true, step.shares[0].seed, 0, step.tokens[0]}, 1, {}, {}, {}});
   int64_t first = 0;
   for (Part& part : parts) {
-    part.rows.rows = needs_padding(model_) ? padded_tokens(part.tokens) : part.tokens;
+    part.rows.rows = padded_tokens(part.tokens, form_of(model_));
     part.targets = batch.targets.narrow(0, first, part.rows.rows);
+    part.cut = batch.input.cut.part(first, part.rows.rows);
     first += part.rows.rows;
   }
   return parts;
@@ -94,7 +107,7 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   // What layers ask for of the documents is brought once.
   HostInputs inputs(model_.device());
   const HostInputs::Scope scope(inputs, false);
-  const MicroBatch batch = gather(step.rows, begin, end, needs_padding(model_), step.owners);
+  const MicroBatch batch = gather(step.rows, begin, end, form_of(model_), step.owners);
   const std::vector<Part> parts = parts_of(step, batch, begin, end);
   Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective,
                         .keep_states = options_.keep_states});
@@ -103,7 +116,7 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   std::vector<int64_t> counts;
   for (const Part& part : parts) {
     forward.adapters.push_back(part.rows);
-    counts.push_back(part.rows.rows);
+    counts.push_back(part.own_rows().rows);
   }
   std::vector<const layers::Adapter*> adapters;
   for (const AdapterShare& share : step.shares) adapters.push_back(share.adapter);
@@ -123,19 +136,21 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
       Tensor balance;
       if (const double factor = options_.routers.balance_factor; factor > 0) {
         losses.push_back(model_.balance().loss(tape, *forward.routers, i,
-                                               {static_cast<float>(factor), pending.inverse_tokens(), {}}));
+                                               {static_cast<float>(factor), pending.inverse_tokens(),
+                                                counts_of_context(model_, *forward.routers, i)}));
         balance = losses.back().value;
       }
       pending.add_routers(*forward.routers, i, balance);
     }
     if (step.losses[part.share]) {
-      losses.push_back(
-          step.losses[part.share]->of(tape, {hidden[i], part.targets, part.documents, part.rows}, pending));
+      losses.push_back(step.losses[part.share]->of(tape, part.inputs(hidden[i]), pending));
       continue;
     }
-    const auto [loss, nll, z] = model_.loss(
-        tape, hidden[i], part.targets, {pending.scale(), static_cast<float>(options_.z_loss)}, part.rows);
-    pending.add_loss(loss.value, z, step.shares[part.share].num_sources > 1 ? nll : Tensor(), part.documents);
+    const auto [loss, nll, z] =
+        model_.loss(tape, hidden[i], part.cut.own_of(part.targets),
+                    {pending.scale(), static_cast<float>(options_.z_loss)}, part.own_rows());
+    pending.add_loss(loss.value, z, step.shares[part.share].num_sources > 1 ? nll : Tensor(),
+                     own_documents(part.documents, part.targets, part.cut));
     losses.push_back(loss);
   }
   const trace::Span backward("backward");
@@ -151,7 +166,7 @@ std::vector<PendingStep> AdapterTrainer::begin(const std::vector<AdapterShare>& 
     run(step, begin, end);
   const trace::Span update("update");
   for (size_t i = 0; i < shares.size(); ++i) {
-    shares[i].optimizer->sum_gradients(ranks_);
+    shares[i].optimizer->sum_gradients(ranks_.tokens);
     const Tensor norm = shares[i].optimizer->grad_norm();
     step.pending[i].set_grad_norm(norm);
     shares[i].optimizer->step(shares[i].lr, norm, options_.max_grad_norm);

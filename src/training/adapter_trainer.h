@@ -25,7 +25,7 @@ class AdapterTrainer {
   // TrainerOptions::num_sources is each share's own. `ranks` train replicas of the same adapters together,
   // given in the same order: each share then holds this rank's part of the rows, which may be none.
   AdapterTrainer(const layers::Decoder& model, const TrainerOptions& options,
-                 collectives::Group& ranks = collectives::alone());
+                 const parallel::UpdateRanks& ranks = collectives::alone());
   // A result for each share; see Trainer::begin. The adapters are different ones.
   std::vector<PendingStep> begin(const std::vector<AdapterShare>& shares);
 
@@ -37,7 +37,7 @@ class AdapterTrainer {
 
   const layers::Decoder& model_;
   TrainerOptions options_;
-  collectives::Group& ranks_;
+  parallel::UpdateRanks ranks_;
 };
 
 }  // namespace temper::training

@@ -12,12 +12,12 @@ static_assert(data::kIgnore == ops::CrossEntropy::kIgnore,
               "data and loss must agree on positions without a target");
 
 CausalModel::CausalModel(layers::Decoder& decoder, const TrainerOptions& options,
-                         std::shared_ptr<const Objective> objective, collectives::Group& ranks)
+                         std::shared_ptr<const Objective> objective, const parallel::UpdateRanks& ranks)
     : decoder_(decoder), options_(options), objective_(std::move(objective)), ranks_(ranks) {}
 
 std::string CausalModel::why_not_captured() const {
   if (objective_) return "the objective needs the CPU in every step";
-  if (!ranks_.is_alone() || decoder_.ranks().mesh.size() > 1)
+  if (!ranks_.tokens.is_alone() || decoder_.ranks().mesh.size() > 1)
     return "the ranks wait for each other in every step";
   if (!is_apart(decoder_.device())) return "there are no graphs on the CPU";
   const auto because = [](std::string_view op) {
@@ -32,7 +32,7 @@ std::string CausalModel::why_not_captured() const {
 std::vector<MicroBatch> CausalModel::cut(const std::vector<data::PackedRow>& rows, int64_t max_tokens) const {
   std::vector<MicroBatch> batches;
   for (const auto& [begin, end] : cut_micro_batches(decoder_, rows, max_tokens))
-    batches.push_back(gather(rows, begin, end, needs_padding(decoder_)));
+    batches.push_back(gather(rows, begin, end, form_of(decoder_)));
   return batches;
 }
 
@@ -42,7 +42,7 @@ double CausalModel::training_flops(const MicroBatch& batch) const {
 
 void CausalModel::begin_step(const std::vector<data::PackedRow>& rows, PendingStep& pending) {
   if (objective_) {
-    step_loss_ = objective_->begin(rows, nullptr, ranks_);
+    step_loss_ = objective_->begin(rows, nullptr, ranks_.rows);
     pending_ = &pending;
   }
   pending.watch_routers(decoder_);
@@ -64,9 +64,10 @@ Var CausalModel::loss(Tape& tape, StepData& data, size_t batch) {
 }
 
 Var CausalModel::loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, StepData& data) {
-  if (step_loss_) return step_loss_->of(tape, {hidden, batch.targets, batch.documents}, *pending_);
+  if (step_loss_)
+    return step_loss_->of(tape, {hidden, batch.targets, batch.documents, batch.input.cut}, *pending_);
   const auto [loss, nll, z] =
-      decoder_.loss(tape, hidden, batch.targets, {data.scale, static_cast<float>(options_.z_loss)});
+      decoder_.loss(tape, hidden, batch.own_targets(), {data.scale, static_cast<float>(options_.z_loss)});
   data.outputs.push_back({loss.value, options_.num_sources > 1 ? nll : Tensor(), z, {}, {}});
   return loss;
 }
@@ -75,7 +76,7 @@ Var CausalModel::loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch,
 std::vector<Tensor> CausalModel::summed_counts(
     const std::vector<std::shared_ptr<layers::RouterTrace>>& passes) const {
   std::vector<Tensor> counts;
-  if (ranks_.is_alone()) {
+  if (ranks_.tokens.is_alone()) {
     for (size_t i = 0; i < decoder_.num_routers(); ++i) {
       const auto chosen = [&](size_t pass) { return passes[pass]->routers[i].parts[0].counts; };
       counts.push_back(passes.size() == 1 ? chosen(0) : chosen(0).clone());
@@ -85,7 +86,7 @@ std::vector<Tensor> CausalModel::summed_counts(
   }
   PendingLoads loads(decoder_);
   for (const auto& pass : passes) loads.add(*pass, 0);
-  for (const RouterLoad& load : loads.wait(ranks_)) {
+  for (const RouterLoad& load : loads.wait(ranks_.tokens)) {
     std::vector<int32_t> own(load.counts.begin(), load.counts.end());
     own.push_back(0);
     counts.push_back(Tensor::from(own).on(decoder_.device()));
@@ -98,7 +99,7 @@ std::vector<Tensor> CausalModel::summed_counts(
 std::vector<Tensor> CausalModel::global_counts(const StepData& data) const {
   const RouterOptions& options = options_.routers;
   if (decoder_.num_routers() == 0 || options.balance_factor == 0 || !options.global_balance) return {};
-  if (data.batches.size() < 2 && ranks_.is_alone()) return {};
+  if (data.batches.size() < 2 && ranks_.tokens.is_alone()) return {};
   std::vector<std::shared_ptr<layers::RouterTrace>> passes;
   for (const MicroBatch& batch : data.batches) {
     Tape tape(false);
@@ -119,7 +120,9 @@ Var CausalModel::with_balance(Tape& tape, const Var& loss,
   const double factor = options_.routers.balance_factor;
   if (factor == 0) return loss;
   const Var balance =
-      decoder_.balance().loss(tape, *routers, 0, {static_cast<float>(factor), data.inverse_tokens, counts_});
+      decoder_.balance().loss(tape, *routers, 0,
+                              {static_cast<float>(factor), data.inverse_tokens,
+                               counts_.empty() ? counts_of_context(decoder_, *routers, 0) : counts_});
   output.balance = balance.value;
   return layers::add_losses(tape, {loss, balance});
 }
@@ -145,7 +148,10 @@ void CausalModel::report(const StepData& done, PendingStep& pending) const {
   for (size_t i = 0; i < done.outputs.size(); ++i) {
     const StepData::Output& output = done.outputs[i];
     if (output.routers) pending.add_routers(*output.routers, 0, output.balance);
-    if (output.loss.defined()) pending.add_loss(output.loss, output.z, output.nll, done.batches[i].documents);
+    if (!output.loss.defined()) continue;
+    const MicroBatch& batch = done.batches[i];
+    pending.add_loss(output.loss, output.z, output.nll,
+                     own_documents(batch.documents, batch.targets, batch.input.cut));
   }
 }
 

@@ -14,7 +14,7 @@ class CausalModel : public Model {
  public:
   // `objective`: null for the next token. `ranks` train replicas of one model together.
   CausalModel(layers::Decoder& decoder, const TrainerOptions& options,
-              std::shared_ptr<const Objective> objective, collectives::Group& ranks);
+              std::shared_ptr<const Objective> objective, const parallel::UpdateRanks& ranks);
 
   layers::ParameterStore& parameters() override { return decoder_.parameters(); }
   std::string why_not_captured() const override;
@@ -40,7 +40,7 @@ class CausalModel : public Model {
   layers::Decoder& decoder_;
   TrainerOptions options_;
   std::shared_ptr<const Objective> objective_;  // null: the next token
-  collectives::Group& ranks_;
+  parallel::UpdateRanks ranks_;
   std::unique_ptr<StepLoss> step_loss_;  // the objective's, of the step that is computed
   PendingStep* pending_ = nullptr;       // and where it reports
   std::vector<Tensor> counts_;  // of the update's tokens by router, while its passes are computed; empty:

@@ -7,7 +7,7 @@ namespace temper::training {
 Tensor counted_once(const Placement& placement, const Tensor& values, float other) {
   const Tensor all = Tensor::empty(values.shape(), DType::kF32, MemoryTag::kData);
   std::fill_n(all.data<float>(), all.numel(), other);
-  for (const Slice& run : placement.owned_runs())
+  for (const Slice& run : owned_runs(placement))
     std::copy_n(values.data<float>() + run.own, run.count, all.data<float>() + run.own);
   return all;
 }

@@ -45,7 +45,7 @@ StepData data_of(int64_t tokens) {
   row.targets = row.ids;
   row.document_lengths = {tokens};
   StepData data;
-  data.batches.push_back(gather({row}, 0, 1, true));
+  data.batches.push_back(gather({row}, 0, 1, {.padded = true}));
   return data;
 }
 

@@ -5,7 +5,7 @@
 namespace temper::training {
 
 Trainer::Trainer(std::unique_ptr<Model> model, optimizers::AdamW& optimizer, const TrainerOptions& options,
-                 collectives::Group& ranks)
+                 const parallel::UpdateRanks& ranks)
     : model_(std::move(model)),
       optimizer_(optimizer),
       options_(options),
@@ -14,7 +14,7 @@ Trainer::Trainer(std::unique_ptr<Model> model, optimizers::AdamW& optimizer, con
               [this](StepData& data) { compute(data); }) {}
 
 Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options,
-                 std::shared_ptr<const Objective> objective, collectives::Group& ranks)
+                 std::shared_ptr<const Objective> objective, const parallel::UpdateRanks& ranks)
     : Trainer(std::make_unique<CausalModel>(model, options, std::move(objective), ranks), optimizer, options,
               ranks) {}
 
@@ -32,12 +32,13 @@ void Trainer::compute(StepData& data) {
                           .keep_states = options_.keep_states});
     const Var loss = model_->loss(tape, data, i);
     const trace::Span backward("backward");
-    if (last) optimizer_.begin_sums(ranks_);
-    tape.backward(loss, {},
-                  last && !ranks_.is_alone() ? [this] { optimizer_.sum_ready(); } : std::function<void()>());
+    if (last) optimizer_.begin_sums(ranks_.tokens);
+    tape.backward(
+        loss, {},
+        last && !ranks_.tokens.is_alone() ? [this] { optimizer_.sum_ready(); } : std::function<void()>());
   }
   const trace::Span update("update");
-  if (data.batches.empty()) optimizer_.begin_sums(ranks_);
+  if (data.batches.empty()) optimizer_.begin_sums(ranks_.tokens);
   model_->end_passes();
   optimizer_.end_sums();
   data.grad_norm = optimizer_.grad_norm();

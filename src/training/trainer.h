@@ -15,11 +15,11 @@ class Trainer {
  public:
   // `ranks` train replicas of one model together.
   Trainer(std::unique_ptr<Model> model, optimizers::AdamW& optimizer, const TrainerOptions& options,
-          collectives::Group& ranks = collectives::alone());
+          const parallel::UpdateRanks& ranks = collectives::alone());
   // Of a causal language model (CausalModel), which must outlive the trainer.
   Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options,
           std::shared_ptr<const Objective> objective = nullptr,
-          collectives::Group& ranks = collectives::alone());
+          const parallel::UpdateRanks& ranks = collectives::alone());
   Trainer(const Trainer&) = delete;  // captured work knows where it is
   Trainer& operator=(const Trainer&) = delete;
   // Asks the device for a step and returns; on the CPU it is done then. Throws when no row has a target. Of
@@ -35,7 +35,7 @@ class Trainer {
   std::unique_ptr<Model> model_;
   optimizers::AdamW& optimizer_;
   TrainerOptions options_;
-  collectives::Group& ranks_;
+  parallel::UpdateRanks ranks_;
   StepGraphs graphs_;
 };
 

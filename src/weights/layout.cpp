@@ -23,17 +23,6 @@ std::string_view name_of(const WeightSpec& spec, int dim, size_t segment) {
   return dim == 0 && spec.segments.empty() ? spec.sources[segment].name : spec.name;
 }
 
-// Numbers of ranks that divide this number: "1, 2 or 4".
-std::string divisors(int64_t units) {
-  constexpr int64_t kMost = 64;
-  std::vector<std::string> all;
-  for (int64_t ranks = 1; ranks <= std::min(units, kMost); ++ranks)
-    if (units % ranks == 0) all.push_back(std::to_string(ranks));
-  const std::string last = all.back();
-  all.pop_back();
-  return all.empty() ? last : join(all) + " or " + last;
-}
-
 Placement::Segment divided(const WeightSpec& spec, int dim, size_t segment, const WeightSegment& given,
                            int ranks) {
   const WeightAxis& axis = spec.axes[static_cast<size_t>(dim)];
@@ -45,13 +34,14 @@ Placement::Segment divided(const WeightSpec& spec, int dim, size_t segment, cons
       "[parallel.tensor] '{}' has {} in units of {} on its axis {}, which {} ranks cannot divide equally; "
       "set "
       "tensor to {}",
-      name_of(spec, dim, segment), given.size, unit, axis.name, ranks, divisors(units));
+      name_of(spec, dim, segment), given.size, unit, axis.name, ranks, divisors_text(units));
 }
 
 // A rank's place among those that share a state.
 int shard_of(const Placement& held, const Mesh& mesh, int rank) {
-  const int shard = mesh.place(&Mesh::shard, rank);
-  return held.is_by_expert() ? shard : mesh.place(&Mesh::expert, rank) + mesh.expert * shard;
+  const int context = mesh.place(&Mesh::context, rank), shard = mesh.place(&Mesh::shard, rank);
+  const int outer = held.is_by_expert() ? shard : mesh.place(&Mesh::expert, rank) + mesh.expert * shard;
+  return context + mesh.context * outer;
 }
 
 // The large matrices of layers. What tensor ranks have in common stays whole, as their gradients meet first.
@@ -67,7 +57,7 @@ Placement held_part(const WeightSpec& spec, const Mesh& mesh, int rank) {
     const int64_t experts = spec.experts;
     if (experts % mesh.expert != 0)
       fail("[parallel.expert] '{}' is of {} experts, which {} ranks cannot divide equally; set expert to {}",
-           spec.name, experts, mesh.expert, divisors(experts));
+           spec.name, experts, mesh.expert, divisors_text(experts));
   }
   for (size_t dim = 0; dim < spec.axes.size() && mesh.tensor > 1; ++dim) {
     if (spec.axes[dim].unit == 0) continue;
@@ -92,12 +82,18 @@ Placement::Placement(const Shape& whole, Cut cut, const Mesh& mesh, int rank)
     : whole_(whole),
       own_(whole),
       cut_(std::move(cut)),
-      tensor_(mesh.tensor),
-      expert_(mesh.expert),
+      mesh_(mesh),
       tensor_place_(mesh.place(&Mesh::tensor, rank)) {
   if (is_cut_by_tensor()) part_ = tensor_place_;
-  if (cut_.by_expert) part_ += (is_cut_by_tensor() ? tensor_ : 1) * mesh.place(&Mesh::expert, rank);
+  if (cut_.by_expert) part_ += (is_cut_by_tensor() ? mesh_.tensor : 1) * mesh.place(&Mesh::expert, rank);
   own_ = part_shape(part_);
+}
+
+int Placement::rank_of(int part) const {
+  if (part < 0) return -1;
+  const int tensor = is_cut_by_tensor() ? mesh_.tensor : 1, place = part / tensor,
+            first = cut_.by_expert ? mesh_.first_rank_of_expert(place) : mesh_.tensor * place;
+  return first_rank_.value_or(0) + first + part % tensor;
 }
 
 Placement Placement::on_stage(int first_rank, bool here) const {
@@ -152,8 +148,8 @@ Placement Placement::unsharded() const {
 
 Placement::Part Placement::held(int part) const {
   if (part < 0) return {{}, {0, 0, whole_.ndim() > 1 ? whole_[1] : 1}};
-  const int tensor = is_cut_by_tensor() ? tensor_ : 1, place = part % tensor;
-  const int experts = cut_.by_expert ? expert_ : 1, expert = part / tensor % experts;
+  const int tensor = is_cut_by_tensor() ? mesh_.tensor : 1, place = part % tensor;
+  const int experts = cut_.by_expert ? mesh_.expert : 1, expert = part / tensor % experts;
   Part found{{}, {0, 0, whole_.ndim() > 1 ? whole_[1] : 1}};
   if (is_cut_by_tensor() && cut_.dim == 1) {
     const int64_t count = div_exact(whole_[1], tensor);
@@ -237,8 +233,8 @@ std::vector<Slice> Placement::runs(int part) const {
 }
 
 std::vector<Placement::Shared> Placement::shared_by_tensor() const {
-  if (tensor_ == 1 || !is_here()) return {};
-  if (!is_cut_by_tensor()) return {{0, part_shape(part_).numel(), tensor_, tensor_place_ == 0}};
+  if (mesh_.tensor == 1 || !is_here()) return {};
+  if (!is_cut_by_tensor()) return {{0, part_shape(part_).numel(), mesh_.tensor, tensor_place_ == 0}};
   std::vector<Shared> all;
   if (cut_.dim != 0) return all;
   const std::vector<Slice> rows = held().rows;
@@ -250,11 +246,11 @@ std::vector<Placement::Shared> Placement::shared_by_tensor() const {
   return all;
 }
 
-std::vector<Slice> Placement::owned_runs() const {
-  std::vector<Slice> all = runs(part_);
-  for (const Shared& shared : shared_by_tensor()) {
+std::vector<Slice> owned_runs(const Placement& placement) {
+  std::vector<Slice> all = placement.runs(placement.part());
+  for (const Placement::Shared& shared : placement.shared_by_tensor()) {
     if (shared.is_first) continue;
-    const int64_t first = shared.first - first_element(), end = first + shared.count;
+    const int64_t first = shared.first - placement.first_element(), end = first + shared.count;
     std::vector<Slice> left;
     for (const Slice& run : all) {
       const int64_t last = run.own + run.count, until = std::clamp(first, run.own, last),
@@ -283,9 +279,9 @@ void put_part(const Placement& placement, const Tensor& held, int part, const Te
   }
 }
 
-// Those that share the states of other weights than experts are those of both axes.
+// Those that share the states of other weights than experts are on the expert axis, too.
 int Layout::shards_of(const Placement& held, const Mesh& mesh) {
-  return held.is_by_expert() ? mesh.shard : mesh.shard * mesh.expert;
+  return mesh.shard * mesh.context * (held.is_by_expert() ? 1 : mesh.expert);
 }
 
 Layout::Layout(const WeightTable& table, const Mesh& mesh, int rank, Stages stages)

@@ -60,15 +60,13 @@ class Placement {
   bool is_whole() const { return !first_rank_ && parts() == 1; }  // every rank does
   bool is_flat() const { return flat_parts_ > 1; }
   bool is_by_expert() const { return cut_.by_expert; }
-  bool is_cut_by_tensor() const { return cut_.dim >= 0 && tensor_ > 1; }
+  bool is_cut_by_tensor() const { return cut_.dim >= 0 && mesh_.tensor > 1; }
   // Whether ranks on this axis of the mesh have different parts; otherwise they have the same one.
   bool is_cut_on(const MeshAxis& axis) const;
   int parts() const { return cut_parts() * flat_parts_; }
   int part() const { return part_; }  // the rank's own
   // The first rank that holds a part; of none no rank, -1.
-  int rank_of(int part) const {
-    return part < 0 ? -1 : first_rank_.value_or(0) + (is_cut_by_tensor() ? part : part * tensor_);
-  }
+  int rank_of(int part) const;
 
   // Of one that is not flat: rows of the first dimension, in the order of the whole, and columns of the next.
   struct Part {
@@ -87,9 +85,6 @@ class Placement {
 
   // Elements in a row: of all dimensions as one.
   std::vector<Slice> runs(int part) const;
-  // Of the rank's own part those that no tensor rank before it holds, too: every element of the whole is one
-  // rank's of those that hold the parts first.
-  std::vector<Slice> owned_runs() const;
   int64_t first_element() const { return is_flat() ? part_ / cut_parts() * own_.numel() : 0; }
   // Of one that is flat: its elements of a tensor of what it is a part of, a view.
   Tensor own_elements(const Tensor& tensor) const;
@@ -103,16 +98,23 @@ class Placement {
   std::vector<Shared> shared_by_tensor() const;
 
  private:
-  int cut_parts() const { return (is_cut_by_tensor() ? tensor_ : 1) * (cut_.by_expert ? expert_ : 1); }
+  int cut_parts() const {
+    return (is_cut_by_tensor() ? mesh_.tensor : 1) * (cut_.by_expert ? mesh_.expert : 1);
+  }
   Shape part_shape(int part) const;  // of what a rank holds before it is cut flat
 
   Shape whole_, own_;
   Cut cut_;
-  int tensor_ = 1, expert_ = 1, tensor_place_ = 0;
+  Mesh mesh_;
+  int tensor_place_ = 0;
   int flat_parts_ = 1;
   int part_ = 0;
   std::optional<int> first_rank_ = {};  // of its stage; nothing: there is one
 };
+
+// Of the rank's own part the elements that no tensor rank before it holds, too: every element of the whole is
+// one rank's of those that hold the parts first.
+std::vector<Slice> owned_runs(const Placement& placement);
 
 // What a part of a parameter holds, into its places in a whole tensor.
 void put_part(const Placement& placement, const Tensor& held, int part, const Tensor& whole);

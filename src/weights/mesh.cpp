@@ -1,8 +1,10 @@
 #include "weights/mesh.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace temper {
 
@@ -22,6 +24,11 @@ int Mesh::place(MeshDegree degree, int rank) const {
   return rank / stride % (this->*degree);
 }
 
+int Mesh::first_rank_of_expert(int place) const {
+  const int own = place % expert, shared = place / expert;
+  return tensor * (shared % context + context * (own + expert * (shared / context)));
+}
+
 size_t index_of_axis(std::string_view name) {
   const auto found = std::find_if(kMeshAxes.begin(), kMeshAxes.end(),
                                   [&](const MeshAxis& axis) { return axis.name == name; });
@@ -29,10 +36,20 @@ size_t index_of_axis(std::string_view name) {
   return static_cast<size_t>(found - kMeshAxes.begin());
 }
 
+std::string divisors_text(int64_t units) {
+  constexpr int64_t kMost = 64;
+  std::vector<std::string> all;
+  for (int64_t ranks = 1; ranks <= std::min(units, kMost); ++ranks)
+    if (units % ranks == 0) all.push_back(std::to_string(ranks));
+  const std::string last = all.back();
+  all.pop_back();
+  return all.empty() ? last : join(all) + " or " + last;
+}
+
 std::string to_string(const Mesh& mesh) {
   std::string text;
   for (const MeshAxis& axis : kMeshAxes)
-    if (axis.has_whole_layers || mesh.*axis.degree > 1)
+    if (axis.has_own_rows || mesh.*axis.degree > 1)
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis.name, mesh.*axis.degree);
   if (mesh.shard_level > 1) text += fmt::format(", shard_level {}", mesh.shard_level);
   return text;

@@ -36,7 +36,7 @@ OwnedTensors::OwnedTensors(const std::vector<PlacedTensor>& tensors, int rank) {
       add(tensor.name, tensor.own);
       continue;
     }
-    std::vector<Slice> runs = joined(placement.owned_runs());
+    std::vector<Slice> runs = joined(owned_runs(placement));
     const int64_t count = count_of(runs);
     if (count == 0) continue;
     infos_.push_back({tensor.name, {count}, tensor.own.dtype()});

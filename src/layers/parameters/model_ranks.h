@@ -12,14 +12,17 @@ struct ModelRanks {
   Mesh mesh = {};
   int rank = 0;                                // of the mesh
   collectives::Group* tensor = nullptr;        // null where there is one
+  collectives::Group* context = nullptr;       // that have other tokens of the same rows; null: one has all
   collectives::Group* expert = nullptr;        // the same
   collectives::Group* shard = nullptr;         // that shard weights and states; null if nothing is sharded
   collectives::Group* expert_shard = nullptr;  // the same of experts
 
   int tensor_ranks() const { return tensor == nullptr ? 1 : tensor->size(); }
   int tensor_place() const { return tensor == nullptr ? 0 : tensor->rank(); }
-  // The ranks that compute each layer at the same time, so that all of them need the same number of passes;
-  // null: this rank is independent.
+  int context_ranks() const { return context == nullptr ? 1 : context->size(); }
+  int context_place() const { return context == nullptr ? 0 : context->rank(); }
+  // The ranks that compute each layer at the same time, so that all of them need the same number of passes
+  // (context ranks have it, as they have the same rows); null: this rank is independent.
   collectives::Group* lockstep_group() const {
     return mesh.shard_level > 1 && shard != nullptr ? shard : expert;
   }
@@ -27,8 +30,9 @@ struct ModelRanks {
   collectives::Group* forward_lockstep_group() const {
     return mesh.shard_level == 3 && shard != nullptr ? shard : expert;
   }
-  // Whether passes need other ranks: all of them compute the same ones then.
-  bool meet() const { return tensor != nullptr || lockstep_group() != nullptr; }
+  // Whether passes over sequences with states (decoding) need other ranks: all of them compute the same ones
+  // then. Context ranks each have the states of whole sequences, and decode alone.
+  bool decode_together() const { return tensor != nullptr || lockstep_group() != nullptr; }
   // What is added once to a sum is added here.
   bool is_first() const { return tensor_place() == 0; }
   bool divides_tokens(bool sequence) const { return sequence && tensor != nullptr && mesh.sequence; }

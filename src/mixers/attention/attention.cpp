@@ -133,6 +133,26 @@ class BoundAttention : public layers::BoundMixer {
   }
 
   Var attend(Tape& tape, const ops::RotatedHeads& heads, const Pass& pass) const {
+    const Var sinks = sinks_.leaf(tape);
+    if (pass.context == nullptr) return attend(tape, heads, sinks, pass);
+    const layers::ContextPass& context = *pass.context;
+    const int64_t dim = config_.head_dim;
+    const layers::ColumnBlock q{config_.num_heads * dim, config_.num_heads},
+        kv{config_.num_kv_heads * dim, config_.num_kv_heads};
+    const std::vector<Var> own = context.own_heads(tape, {{layers::merge_heads(tape, heads.q), {q}},
+                                                          {layers::merge_heads(tape, heads.k), {kv}},
+                                                          {layers::merge_heads(tape, heads.v), {kv}}});
+    const ops::RotatedHeads own_heads{layers::split_heads(tape, own[0], dim),
+                                      layers::split_heads(tape, own[1], dim),
+                                      layers::split_heads(tape, own[2], dim)};
+    const Var own_sinks =
+        sinks_.exists() ? context.own_rows(tape, sinks, {{config_.num_heads, config_.num_heads}}) : Var{};
+    const Var y = layers::merge_heads(tape, attend(tape, own_heads, own_sinks, pass));
+    return layers::split_heads(tape, context.own_tokens(tape, y), dim);
+  }
+
+  // Of all tokens.
+  Var attend(Tape& tape, const ops::RotatedHeads& heads, const Var& sinks, const Pass& pass) const {
     Var k = heads.k, v = heads.v;
     if (pass.seen) {
       k = primitives::gather_rows(tape, k, *pass.seen);
@@ -143,7 +163,7 @@ class BoundAttention : public layers::BoundMixer {
     op.cu_seqlens_k = pass.cu_seqlens_k;
     op.scale = scale_;
     op.window = config_.window;
-    return ops::attention(tape, attention_, heads.q, k, v, op, sinks_.leaf(tape));
+    return ops::attention(tape, attention_, heads.q, k, v, op, sinks);
   }
 
   AttentionConfig config_;
@@ -191,6 +211,11 @@ class Attention : public layers::Mixer {
     own.num_heads = div_exact(c_.num_heads, tensor);
     own.num_kv_heads = std::max<int64_t>(c_.num_kv_heads / tensor, 1);
     return attention(own);
+  }
+
+  void check_context(int ranks) const override {
+    layers::check_context_heads("query heads", c_.num_heads, ranks);
+    layers::check_shared_context_heads("key heads", c_.num_kv_heads, ranks);
   }
 
   void name_ops(layers::OpScope& ops) const override {

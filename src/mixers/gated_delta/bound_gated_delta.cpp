@@ -100,7 +100,9 @@ class BoundGatedDelta : public layers::BoundMixer {
 
   Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
     return around(tape, x, pass, [&](const Projected& in, const ops::Gates& gates) {
-      return mix(tape, in, gates, {pass.cu_seqlens_q, pass.continued}, pass.rows, {});
+      const ops::Documents documents{pass.cu_seqlens_q, pass.continued};
+      return pass.context == nullptr ? mix(tape, c_, {in.qkv, gates, nullptr}, documents, pass.rows, {})
+                                     : on_context_ranks(tape, in, gates, documents, *pass.context);
     });
   }
   Var forward_batch(Tape& tape, const Var& x, const Pass& pass,
@@ -171,25 +173,53 @@ class BoundGatedDelta : public layers::BoundMixer {
                      })[0];
   }
 
-  Var columns_of(Tape& tape, const Var& weight) const {
-    return p::reshape(tape, weight, {c_.channels(), c_.width});
+  // What the rule reads of tokens: those of some heads, where context ranks divide them.
+  struct Mixed {
+    Var qkv;  // [tokens, channels]
+    ops::Gates gates;
+    const layers::ContextPass* context;  // whose share of the heads it is; null: all of them
+  };
+
+  std::vector<layers::ColumnBlock> blocks() const {
+    return {{c_.keys(), c_.key_heads}, {c_.keys(), c_.key_heads}, {c_.values(), c_.heads}};
+  }
+
+  // Of all tokens of the documents the rank's heads.
+  Var on_context_ranks(Tape& tape, const Projected& in, const ops::Gates& gates,
+                       const ops::Documents& documents, const layers::ContextPass& context) const {
+    const layers::ColumnBlock heads{c_.heads, c_.heads};
+    const Var qkv = context.own_heads(tape, {{in.qkv, blocks()}})[0];
+    const std::vector<Var> own = context.own_heads(tape, {{gates.g, {heads}}, {gates.beta, {heads}}});
+    const ops::Gates own_gates{layers::compact(tape, own[0]), layers::compact(tape, own[1])};
+    const Var y = mix(tape, c_.on_context_ranks(context.ranks()), {qkv, own_gates, &context}, documents,
+                      context.rows(), {});
+    return layers::split_heads(tape, context.own_tokens(tape, layers::merge_heads(tape, y)), c_.value_dim);
+  }
+
+  // The rows of q|k|v whose channels are here.
+  Var columns_of(Tape& tape, const Var& weight, const layers::ContextPass* context) const {
+    const Var own = context == nullptr ? weight : context->own_rows(tape, weight, blocks());
+    return p::reshape(tape, own, {own.shape()[0], c_.width});
   }
 
   // The windows move on.
-  Var convolve(Tape& tape, const Var& qkv, const AdaptedRows& rows, const ops::Documents& documents,
+  Var convolve(Tape& tape, const Mixed& in, const AdaptedRows& rows, const ops::Documents& documents,
                const Kept& kept) const {
+    const Var& qkv = in.qkv;
     const auto f = [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t first) {
       const int64_t tokens = inputs[0].shape()[0];
       ops::CausalConv1d op;
       op.documents = tokens == qkv.shape()[0] ? documents : documents_of(documents, first, tokens);
       if (!kept.windows.defined())
-        return std::vector{
-            ops::causal_conv1d(tape, kernels_.conv, inputs[0], columns_of(tape, weights[0]), Var{}, op).y};
+        return std::vector{ops::causal_conv1d(tape, kernels_.conv, inputs[0],
+                                              columns_of(tape, weights[0], in.context), Var{}, op)
+                               .y};
       int64_t before = 0;
       while (documents.start(before) < first) ++before;
       const Tensor windows = kept.windows.narrow(0, before, op.documents.count());
-      const ops::Convolved out = ops::causal_conv1d(
-          tape, kernels_.conv, inputs[0], columns_of(tape, weights[0]), tape.constant(windows), op, true);
+      const ops::Convolved out =
+          ops::causal_conv1d(tape, kernels_.conv, inputs[0], columns_of(tape, weights[0], in.context),
+                             tape.constant(windows), op, true);
       windows.copy_from(out.final_window.value);
       return std::vector{out.y};
     };
@@ -199,20 +229,22 @@ class BoundGatedDelta : public layers::BoundMixer {
   struct Heads {
     Var q, k, v;  // [tokens, heads, dim], views
   };
-  Heads heads_of(Tape& tape, const Var& qkv, DType model) const {
+  static Heads heads_of(Tape& tape, const GatedDeltaConfig& c, const Var& qkv, DType model) {
     rounded_at(DeltaPoint::kConvolution, model, qkv);
-    const std::vector<Var> parts = layers::split_columns(tape, qkv, {c_.keys(), c_.keys(), c_.values()});
-    return {layers::split_heads(tape, parts[0], c_.key_dim), layers::split_heads(tape, parts[1], c_.key_dim),
-            layers::split_heads(tape, parts[2], c_.value_dim)};
+    const std::vector<Var> parts = layers::split_columns(tape, qkv, {c.keys(), c.keys(), c.values()});
+    return {layers::split_heads(tape, parts[0], c.key_dim), layers::split_heads(tape, parts[1], c.key_dim),
+            layers::split_heads(tape, parts[2], c.value_dim)};
   }
 
-  Var mix(Tape& tape, const Projected& in, const ops::Gates& gates, const ops::Documents& documents,
+  // `c`: of the heads that are here.
+  Var mix(Tape& tape, const GatedDeltaConfig& c, const Mixed& in, const ops::Documents& documents,
           const AdaptedRows& rows, const Kept& kept) const {
+    const ops::Gates& gates = in.gates;
     const bool keeps = kept.states.defined();
     ops::ChunkGatedDeltaRule op;
     op.documents = documents;
     op.scale = scale_;
-    const Heads heads = heads_of(tape, convolve(tape, in.qkv, rows, documents, kept), in.qkv.dtype());
+    const Heads heads = heads_of(tape, c, convolve(tape, in, rows, documents, kept), in.qkv.dtype());
     if (by_steps_) {
       const Var y = tape.constant(step_by_step(heads, gates, documents, kept.states));
       if (!tape.recording()) return y;
@@ -235,7 +267,7 @@ class BoundGatedDelta : public layers::BoundMixer {
                       Tensor states) const {
     const Tensor q = heads.q.value, k = heads.k.value, v = heads.v.value;
     if (!states.defined())
-      states = Tensor::zeros({documents.count(), c_.heads, c_.key_dim, c_.value_dim}, DType::kF32,
+      states = Tensor::zeros({documents.count(), v.dim(1), c_.key_dim, c_.value_dim}, DType::kF32,
                              MemoryTag::kActivations, q.device());
     ops::RecurrentGatedDeltaRule op{q, k, v, gates.g.value, gates.beta.value, states, scale_};
     op.documents = documents;
@@ -247,11 +279,11 @@ class BoundGatedDelta : public layers::BoundMixer {
              const DeltaPages& pages, const Tensor& slots) const {
     const auto f = [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t first) {
       return std::vector{tape.constant(ops::causal_conv1d_update(
-          kernels_.conv_update, {inputs[0].value, columns_of(tape, weights[0]).value, pages.windows(),
-                                 slots.narrow(0, first, inputs[0].shape()[0])}))};
+          kernels_.conv_update, {inputs[0].value, columns_of(tape, weights[0], nullptr).value,
+                                 pages.windows(), slots.narrow(0, first, inputs[0].shape()[0])}))};
     };
     const Heads heads =
-        heads_of(tape, by_pieces(tape, rows, {in.qkv}, {&conv_weight_}, f)[0], in.qkv.dtype());
+        heads_of(tape, c_, by_pieces(tape, rows, {in.qkv}, {&conv_weight_}, f)[0], in.qkv.dtype());
     ops::RecurrentGatedDeltaRule op{heads.q.value,    heads.k.value,  heads.v.value, gates.g.value,
                                     gates.beta.value, pages.states(), scale_};
     op.slots = slots;
@@ -281,7 +313,8 @@ class BoundGatedDelta : public layers::BoundMixer {
       const auto [own, own_gates] = part(tape, in, gates, decoding, own_tokens);
       const Tensor slots = batch.slots.narrow(0, decoding, others);
       const ops::SlotRows windows(pages.windows(), slots), states(pages.states(), slots);
-      results.push_back(mix(tape, own, own_gates, {batch.sequences.part(decoding, others).starts},
+      results.push_back(mix(tape, c_, {own.qkv, own_gates, nullptr},
+                            {batch.sequences.part(decoding, others).starts},
                             pass.rows.part(decoding, own_tokens), {windows.rows(), states.rows()}));
       windows.store();
       states.store();

@@ -59,6 +59,11 @@ class GatedDelta : public layers::Mixer {
     return gated_delta(own);
   }
 
+  void check_context(int ranks) const override {
+    layers::check_context_heads("value heads of gated delta layers", c_.heads, ranks);
+    layers::check_shared_context_heads("key heads of gated delta layers", c_.key_heads, ranks);
+  }
+
   void name_ops(layers::OpScope& ops) const override {
     const DType dtype = ops.dtype();
     ops.linear("delta.qkvz", c_.hidden, c_.channels() + c_.values(), false);

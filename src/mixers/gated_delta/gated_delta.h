@@ -20,6 +20,13 @@ struct GatedDeltaConfig {
   int64_t keys() const { return key_heads * key_dim; }
   int64_t values() const { return heads * value_dim; }
   int64_t channels() const { return 2 * keys() + values(); }  // of the convolution
+  // Of the heads that each of several context ranks has for all tokens.
+  GatedDeltaConfig on_context_ranks(int ranks) const {
+    GatedDeltaConfig own = *this;
+    own.key_heads = key_heads < ranks ? 1 : div_exact(key_heads, ranks);
+    own.heads = div_exact(heads, ranks);
+    return own;
+  }
   bool operator==(const GatedDeltaConfig&) const = default;
 };
 

@@ -159,6 +159,22 @@ class BoundLatentAttention : public layers::BoundMixer {
     expansion.heads = c_.num_heads;
     expansion.nope_dim = c_.qk_nope_head_dim;
     auto [k, v] = ops::latent_heads(tape, heads_, kv_b_(tape, latent, rows), k_rope, expansion);
+    if (pass.context == nullptr) return attend_to(tape, q, k, v, pass);
+    const auto block = [&](const Var& x) {
+      return layers::ContextPass::Heads{layers::merge_heads(tape, x),
+                                        {{x.shape()[1] * x.shape()[2], c_.num_heads}}};
+    };
+    const std::vector<Var> own = pass.context->own_heads(tape, {block(q), block(k), block(v)});
+    const auto heads = [&](size_t i, const Var& like) {
+      return layers::split_heads(tape, own[i], like.shape()[2]);
+    };
+    const Var y = attend_to(tape, heads(0, q), heads(1, k), heads(2, v), pass);
+    return layers::split_heads(tape, pass.context->own_tokens(tape, layers::merge_heads(tape, y)),
+                               v.shape()[2]);
+  }
+
+  // Of all tokens.
+  Var attend_to(Tape& tape, const Var& q, Var k, Var v, const Pass& pass) const {
     if (pass.seen) {
       k = primitives::gather_rows(tape, k, *pass.seen);
       v = primitives::gather_rows(tape, v, *pass.seen);

@@ -63,6 +63,10 @@ class LatentAttention : public layers::Mixer {
     return latent_attention(own);
   }
 
+  void check_context(int ranks) const override {
+    layers::check_context_heads("heads of latent attention", c_.num_heads, ranks);
+  }
+
   void name_ops(layers::OpScope& ops) const override {
     const DType dtype = ops.dtype();
     const int64_t nope = c_.qk_nope_head_dim, rope = c_.qk_rope_head_dim, value = c_.v_head_dim;

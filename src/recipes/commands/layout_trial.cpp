@@ -118,7 +118,7 @@ void append(std::vector<PlacedTensor>& all, const std::string& name, std::vector
 
 LayoutTrial::LayoutTrial(const Json& model, const RunConfig& run, DType dtype,
                          const parallel::MeshGroups& groups)
-    : run_(run), data_(groups.data()), model_(build(model, run, dtype, groups)) {
+    : run_(run), ranks_(groups.update()), model_(build(model, run, dtype, groups)) {
   const Recipe& recipe = recipe_of(run);
   if (recipe.second_model(run)) second_ = build(model, run, dtype, groups);
   if (recipe.rehearsed != nullptr)
@@ -126,8 +126,8 @@ LayoutTrial::LayoutTrial(const Json& model, const RunConfig& run, DType dtype,
   const int64_t vocabulary = model.at("vocab_size").as_int();
   const auto rows = [&](uint32_t seed) {
     return training::rows_of_rank(
-        RowMaker(vocabulary, seed).rows(recipe.rows(run).goal, recipe.rollouts != nullptr), data_.rank(),
-        data_.size());
+        RowMaker(vocabulary, seed).rows(recipe.rows(run).goal, recipe.rollouts != nullptr),
+        ranks_.rows.rank(), ranks_.rows.size());
   };
   const auto learner = [&](layers::ParameterStore& trained) {
     return std::make_unique<optimizers::AdamW>(trained, model_->decoder.ops(),
@@ -137,7 +137,7 @@ LayoutTrial::LayoutTrial(const Json& model, const RunConfig& run, DType dtype,
   if (run.adapters.empty()) {
     trained_.push_back({"", nullptr, learner(model_->decoder.parameters()), rows(20)});
     trainer_ = std::make_unique<training::Trainer>(model_->decoder, *trained_.front().optimizer, options,
-                                                   objective_, data_);
+                                                   objective_, ranks_);
     return;
   }
   for (const AdapterConfig& given : run.adapters) {
@@ -148,12 +148,12 @@ LayoutTrial::LayoutTrial(const Json& model, const RunConfig& run, DType dtype,
     trained_.push_back({given.name + ": ", std::move(weights), std::move(optimizer),
                         rows(20 + static_cast<uint32_t>(trained_.size()))});
   }
-  adapter_trainer_ = std::make_unique<training::AdapterTrainer>(model_->decoder, options, data_);
+  adapter_trainer_ = std::make_unique<training::AdapterTrainer>(model_->decoder, options, ranks_);
 }
 
 std::vector<training::StepResult> LayoutTrial::step() {
   if (objective_)
-    for (const Trained& one : trained_) objective_->check(one.rows, data_);
+    for (const Trained& one : trained_) objective_->check(one.rows, ranks_.rows);
   if (trainer_) return {trainer_->step(trained_.front().rows, kRate)};
   std::vector<training::AdapterShare> shares;
   for (const Trained& one : trained_)

@@ -32,7 +32,7 @@ class LayoutTrial {
   };
 
   const RunConfig& run_;
-  collectives::Group& data_;
+  parallel::UpdateRanks ranks_;
   std::unique_ptr<models::Model> model_, second_;
   Recipe::Objective objective_;
   std::vector<Trained> trained_;

@@ -68,7 +68,7 @@ Tensor gathered(collectives::Group& parts, const std::vector<T>& own, int64_t wi
 losses::TopTokens tokens_of(const ObjectiveInputs& inputs, const layers::Decoder& teacher,
                             const std::vector<data::PackedRow>& rows) {
   const DistillKeys& keys = distill_keys(inputs.config);
-  collectives::Group& parts = inputs.setup.groups->data();
+  collectives::Group& parts = inputs.setup.groups->rows();
   std::vector<int32_t> ids;
   std::vector<float> logits, rest;
   const auto append = [](auto& all, const auto& values) {

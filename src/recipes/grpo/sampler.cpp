@@ -125,7 +125,7 @@ std::vector<double> Sampler::rewards_of_all(const AskedGroups& groups) const {
 }
 
 RolloutReport Sampler::ask_held_out(const HeldOutPrompts& held_out) {
-  const int64_t first = sharing_.askers().rank(), step = sharing_.askers().size();
+  const int64_t first = sharing_.first_asked_here(), step = sharing_.askers().size();
   const std::vector<Prompt> prompts = held_out.every(first, step);
   std::vector<Asked> asked;
   if (sharing_.leads())

@@ -23,6 +23,9 @@ void describe(config::Schema& s, ParallelConfig& c) {
           "The ZeRO stage of parallel.shard: 1 divides the optimizer's state, 2 gradients, too, and 3 the "
           "layers' matrices, too, which are gathered for a layer while it computes.")
       .at_least(1);
+  degree("context",
+         "Context parallelism: the number of ranks that divide the tokens of each row between them, for rows "
+         "that are too long for one; auto is all ranks that the other degrees leave.");
   degree(
       "tensor",
       "The number of ranks that divide every layer: heads, widths and the vocabulary; auto is all ranks that "

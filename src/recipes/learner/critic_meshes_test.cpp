@@ -87,11 +87,11 @@ struct Critics {
   Found learn() {
     Found found;
     const std::vector<PackedRow> rows =
-        training::rows_of_rank(all_rows(), groups.data().rank(), groups.data().size());
+        training::rows_of_rank(all_rows(), groups.rows().rank(), groups.rows().size());
     const training::TrainerOptions options{.max_grad_norm = 0.5, .micro_batch_tokens = tokens};
     std::optional<training::Trainer> trainer;
-    if (!adapter) trainer.emplace(model->decoder, *optimizer, options, objective, groups.data());
-    training::AdapterTrainer adapters(model->decoder, options, groups.data());
+    if (!adapter) trainer.emplace(model->decoder, *optimizer, options, objective, groups.update());
+    training::AdapterTrainer adapters(model->decoder, options, groups.update());
     for (int i = 0; i < kCriticUpdates; ++i) {
       found.values.push_back(training::token_values(model->decoder, adapter.get(), rows, tokens));
       training::StepResult result = trainer ? trainer->step(rows, 3e-3)
@@ -177,7 +177,7 @@ TEST(CriticMeshes, LearnWhatOneRankDoes) {
         Critics critics(ranks, mesh, what, 24);
         const Found found = critics.learn();
         const std::lock_guard lock(mutex);
-        expect_critic_course(found, expected, critics.groups.data());
+        expect_critic_course(found, expected, critics.groups.rows());
       });
     }
   }

@@ -51,7 +51,7 @@ double HeldOutRows::answer(const char* when) {
         answer_questions(inputs_.setup, inputs_.config, *inputs_.data.eval, trained_.adapter(), ending_);
     result = accuracy(answers_);
   };
-  inputs_.setup.model->decoder.ranks().meet()
+  inputs_.setup.model->decoder.ranks().decode_together()
       ? answer()
       : collectives::at_root(inputs_.ranks(), "answers to questions", answer);
   inputs_.log(fmt::format("exact match {} training: {:.1f} % of {} held-out questions ({})", when,

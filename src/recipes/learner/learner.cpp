@@ -38,7 +38,7 @@ void Learner::start() {
         [&] {
           return rows_to_calibrate({{config(), data()}}, config().quantize.calibration_rows);
         },
-        inputs_.ranks(), inputs_.data_ranks());
+        inputs_.ranks(), setup.groups->data());
   metrics_.open(progress_, resumed);
   if (config().eval.exact_match > 0 && progress_.accuracy_before < 0)
     progress_.accuracy_before = answer("before");

@@ -46,7 +46,7 @@ class Learner {
   // Whether this update leaves the learner's own weights as they are, because its critic warms up; and that
   // update.
   bool is_held() const { return schedule_.is_held(step()); }
-  training::PendingStep begin_held() const { return {rows_.rows(), 1, inputs_.data_ranks()}; }
+  training::PendingStep begin_held() const { return {rows_.rows(), 1, inputs_.update_ranks()}; }
   training::PendingStep begin_alone() { return trained_->begin(rows_.rows(), schedule_.lr(step())); }
   training::AdapterShare share() const { return trained_->share(rows_.rows(), schedule_.lr(step())); }
   void begun(training::PendingStep pending);  // the update of these rows

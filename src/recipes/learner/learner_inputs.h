@@ -24,9 +24,8 @@ struct LearnerInputs {
   BatchInputs for_batches(layers::Adapter* adapter) const { return {setup, config, data, files, adapter}; }
 
   collectives::Group& ranks() const { return setup.ranks; }
-  collectives::Group& data_ranks() const {
-    return setup.groups->data();
-  }  // with other rows of an update each
+  parallel::UpdateRanks update_ranks() const { return setup.groups->update(); }
+  collectives::Group& data_ranks() const { return setup.groups->rows(); }  // with other rows of an update
   // Rank 0 reads the data and writes the files; the other ranks compute with it.
   bool is_root() const { return ranks().rank() == 0; }
   void log(const std::string& message) const;  // with the adapter's name

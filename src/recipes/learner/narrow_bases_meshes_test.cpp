@@ -106,9 +106,9 @@ Learned learn_from_base(RankedBase& ranked) {
       *ranked.model, {.rank = 4, .targets = {.names = {"q_proj", "k_proj", "v_proj", "o_proj"}}}, 1, "");
   optimizers::AdamW optimizer(adapter->parameters(), ranked.model->decoder.ops(), {},
                               ranked.groups.sharing());
-  training::AdapterTrainer trainer(ranked.model->decoder, {}, ranked.groups.data());
+  training::AdapterTrainer trainer(ranked.model->decoder, {}, ranked.groups.update());
   std::vector<data::PackedRow> rows;
-  const Group& data = ranked.groups.data();
+  const Group& data = ranked.groups.rows();
   for (uint32_t row = 0; row < 4; ++row)
     if (static_cast<int>(row) * data.size() / 4 == data.rank()) rows.push_back(test_row(row, {7, 5}));
   Learned learned;

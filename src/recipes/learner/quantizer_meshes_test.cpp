@@ -115,7 +115,7 @@ LearnedRounded learn_rounded(Group& ranks, const Mesh& mesh, const QuantizeOptio
   ranked.calibrate(ranks, rows);
   optimizers::AdamW optimizer(ranked.model->decoder.parameters(), ranked.model->decoder.ops(), {},
                               ranked.groups.sharing());
-  training::Trainer trainer(ranked.model->decoder, optimizer, {}, nullptr, ranked.groups.data());
+  training::Trainer trainer(ranked.model->decoder, optimizer, {}, nullptr, ranked.groups.update());
   LearnedRounded learned;
   learned.first_loss = trainer.step(rows, 1e-2).loss;
   for (const PlacedTensor& part : optimizer.summed_gradients()) {

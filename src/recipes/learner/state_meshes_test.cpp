@@ -96,7 +96,7 @@ std::vector<Mesh> meshes_of(int ranks, const Case& of) {
   std::vector<Mesh> meshes;
   for (Mesh mesh : all_meshes(ranks))
     for (mesh.shard_level = 1; mesh.shard_level <= 3; ++mesh.shard_level)
-      if ((mesh.shard_level == 1 || mesh.shard * mesh.expert > 1) && is_divisible(mesh, of))
+      if ((mesh.shard_level == 1 || mesh.shard * mesh.context * mesh.expert > 1) && is_divisible(mesh, of))
         meshes.push_back(mesh);
   return meshes;
 }

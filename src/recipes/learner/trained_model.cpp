@@ -22,7 +22,7 @@ TrainedModel::TrainedModel(const LearnerInputs& inputs, Recipe::MakeObjective ma
       trainer_options(inputs.config, model, inputs.data.train.members().size());
   if (!adapter_)
     trainer_ =
-        std::make_unique<training::Trainer>(model, *optimizer_, options, objective_, inputs.data_ranks());
+        std::make_unique<training::Trainer>(model, *optimizer_, options, objective_, inputs.update_ranks());
 }
 
 void TrainedModel::make_adapter() {
@@ -61,9 +61,9 @@ training::AdapterShare TrainedModel::share(const std::vector<data::PackedRow>& r
 
 training::EvalResult TrainedModel::evaluate(const std::vector<data::PackedRow>& rows) const {
   return objective_
-             ? objective_->evaluate(rows, adapter_.get(), inputs_.data_ranks())
+             ? objective_->evaluate(rows, adapter_.get(), inputs_.update_ranks())
              : training::evaluate(inputs_.setup.model->decoder, adapter_.get(), rows,
-                                  inputs_.config.train.compute.micro_batch_tokens, inputs_.data_ranks());
+                                  inputs_.config.train.compute.micro_batch_tokens, inputs_.update_ranks());
 }
 
 void TrainedModel::check_replicas(const Critic* critic, int64_t step) const {

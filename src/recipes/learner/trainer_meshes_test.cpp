@@ -32,6 +32,7 @@ std::vector<data::PackedRow> rows_of(int update) {
   std::vector<data::PackedRow> rows;
   for (uint32_t row = 0; row < 9; ++row)
     rows.push_back(test_row(100 * static_cast<uint32_t>(update) + row, {3 + 2 * row, 5}));
+  rows.push_back(test_row(static_cast<uint32_t>(update), {1, 2, 7, 10}));
   return rows;
 }
 
@@ -52,10 +53,10 @@ Course learn(const parallel::MeshGroups& groups, const char* type) {
   course.optimizer = std::make_unique<optimizers::AdamW>(
       parameters, decoder.ops(), optimizers::AdamWOptions{.eps = 1e-3}, groups.sharing());
   training::Trainer trainer(decoder, *course.optimizer, {.max_grad_norm = 0.5, .micro_batch_tokens = 20},
-                            nullptr, groups.data());
+                            nullptr, groups.update());
   for (int update = 0; update < kUpdates; ++update) {
     const training::StepResult result = trainer.step(
-        training::rows_of_rank(rows_of(update), groups.data().rank(), groups.data().size()), 3e-3);
+        training::rows_of_rank(rows_of(update), groups.rows().rank(), groups.rows().size()), 3e-3);
     course.losses.push_back(result.loss);
     course.norms.push_back(result.grad_norm);
     course.gradients.push_back(copies_of(course.optimizer->summed_gradients()));
@@ -74,11 +75,11 @@ void expect_course(const Course& found, const Course& expected) {
   }
 }
 
-void expect_one(const char* type, const std::vector<Mesh>& meshes) {
+void expect_one(const char* type, const std::vector<Mesh>& meshes, int levels = 3) {
   const Course expected = learn(parallel::MeshGroups(collectives::alone(), {}), type);
   for (const double norm : expected.norms) EXPECT_GT(norm, 0.1) << "rounding is far below";
   for (Mesh mesh : meshes)
-    for (mesh.shard_level = 1; mesh.shard_level <= 3; ++mesh.shard_level) {
+    for (mesh.shard_level = 1; mesh.shard_level <= levels; ++mesh.shard_level) {
       SCOPED_TRACE(fmt::format("{}, {}, level {}", type, to_string(mesh), mesh.shard_level));
       std::mutex mutex;
       collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
@@ -96,6 +97,15 @@ TEST(TrainerMeshes, ReplicasOfShardsLearnWhatOneRankDoes) {
 
 TEST(TrainerMeshes, ReplicasOfDividedExpertsLearnWhatOneRankDoes) {
   expect_one("qwen3_moe", {{.replicate = 2, .expert = 2}, {.replicate = 2, .shard = 2, .expert = 2}});
+}
+
+// Key heads are shared where there are fewer than context ranks; documents of any lengths lie across the
+// borders of the ranks' tokens.
+TEST(TrainerMeshes, ContextRanksLearnWhatOneRankDoes) {
+  expect_one("qwen3", {{.replicate = 2, .context = 2}});
+  for (const char* const type : {"qwen3", "gpt_oss", "gemma3_text", "olmo2", "deepseek_v3", "qwen3_next"})
+    expect_one(type, {{.context = 2}, {.context = 4}, {.context = 2, .tensor = 2}}, 1);
+  expect_one("qwen3_moe", {{.context = 2, .expert = 2}, {.context = 2, .tensor = 2, .expert = 2}}, 1);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ void TrainStep::prepare(const Learners& learners) {
   if (!learners.are_adapters()) return;
   const layers::Decoder& model = setup_.model->decoder;
   adapters_ = std::make_unique<training::AdapterTrainer>(model, trainer_options(setup_.config, model, 1),
-                                                         setup_.groups->data());
+                                                         setup_.groups->update());
 }
 
 std::vector<training::PendingStep> TrainStep::begin(const std::vector<Learner*>& learners) try {

@@ -28,9 +28,9 @@ Critic::Critic(std::unique_ptr<models::Model> model, std::unique_ptr<layers::Ada
           std::make_shared<training::ValueLearning>(model_->decoder, training::ValueOptions{wish.clip})) {
   const training::TrainerOptions options = trainer_options(config.train);
   if (adapter_)
-    adapter_trainer_.emplace(model_->decoder, options, groups.data());
+    adapter_trainer_.emplace(model_->decoder, options, groups.update());
   else
-    trainer_.emplace(model_->decoder, optimizer_, options, objective_, groups.data());
+    trainer_.emplace(model_->decoder, optimizer_, options, objective_, groups.update());
 }
 
 layers::ParameterStore& Critic::trained() {

@@ -58,7 +58,7 @@ Mesh with_degrees(const ParallelConfig& config, int ranks) {
   for (size_t i = 0; i < kMeshAxes.size(); ++i) {
     const std::string& given = run.parallel.degrees[i];
     known *= std::max(degree(kMeshAxes[i].name, given), 1);
-    if (kMeshAxes[i].has_whole_layers || given != "1")
+    if (kMeshAxes[i].has_own_rows || given != "1")
       said.push_back(fmt::format("{} {}", kMeshAxes[i].name, given));
   }
   const std::string possible = proposed_meshes(run, ranks);
@@ -66,6 +66,15 @@ Mesh with_degrees(const ParallelConfig& config, int ranks) {
        ranks == 1 ? "is 1" : fmt::format("are {}", ranks),
        possible.empty() ? "no mesh of this number of ranks fits the model and the memory"
                         : "possible are " + possible);
+}
+
+// An Error where weights cannot be divided so.
+void check_divided(const layers::DecoderConfig& model, const Mesh& mesh, const RunConfig& config) {
+  Layout(layers::decoder_weight_table(model), mesh);  // says what cannot be divided
+  if (!config.train.master_weights && config.model.dtype != DType::kF32)
+    fail(
+        "[train.master_weights] is false, which needs parallel.tensor 1 and parallel.expert 1: leave it "
+        "out, or set them to 1");
 }
 
 }  // namespace
@@ -81,7 +90,7 @@ Mesh mesh_of(const RunConfig& run, int ranks) {
         "is 1; leave it out",
         *config.sequence);
   if (config.shard_level > 3) fail("[parallel.shard_level] is {}; expected 1, 2 or 3", config.shard_level);
-  if (config.shard_level > 1 && mesh.shard * mesh.expert == 1)
+  if (config.shard_level > 1 && mesh.shard * mesh.context * mesh.expert == 1)
     fail(
         "[parallel.shard_level] is {}, but no ranks share weights or states: set parallel.shard above 1, or "
         "leave "
@@ -103,12 +112,10 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
         "[parallel.sequence] is false, but the routers of a mixture on several tensor ranks need it; leave "
         "it out");
   check_quantized(mesh, model, config);
-  if (mesh.tensor * mesh.expert == 1) return;
-  Layout(layers::decoder_weight_table(model), mesh);  // says what cannot be divided
-  if (!config.train.master_weights && config.model.dtype != DType::kF32)
-    fail(
-        "[train.master_weights] is false, which needs parallel.tensor 1 and parallel.expert 1: leave it "
-        "out, or set them to 1");
+  if (mesh.tensor * mesh.expert > 1) check_divided(model, mesh, config);
+  if (mesh.context == 1) return;
+  for (const layers::Block& block : model.blocks)
+    block.on_tensor_ranks(mesh.tensor).mixer->check_context(mesh.context);
 }
 
 Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const layers::DecoderConfig& model,
@@ -122,7 +129,7 @@ Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const lay
         kKey, degrees.tensor, degrees.expert, together, training.size());
   const Mesh mesh{
       .replicate = training.size() / together, .tensor = degrees.tensor, .expert = degrees.expert};
-  const bool whole = training.shard * training.expert == 1 || training.shard_level < 3;
+  const bool whole = training.shard * training.context * training.expert == 1 || training.shard_level < 3;
   if (whole && mesh.tensor == training.tensor && mesh.expert == training.expert)
     fail(
         "[{}] is tensor {} and expert {}, which is how training divides the model: rollouts use its weights "

@@ -18,7 +18,7 @@ constexpr size_t kProposals = 3;
 std::string yaml_of(const Mesh& mesh) {
   std::vector<std::string> keys;
   for (const MeshAxis& axis : kMeshAxes) {
-    if (axis.has_whole_layers || mesh.*axis.degree > 1)
+    if (axis.has_own_rows || mesh.*axis.degree > 1)
       keys.push_back(fmt::format("{}: {}", axis.name, mesh.*axis.degree));
     if (axis.degree == &Mesh::shard && mesh.shard_level > 1)
       keys.push_back(fmt::format("shard_level: {}", mesh.shard_level));
@@ -48,16 +48,16 @@ std::vector<Mesh> candidates(const ParallelConfig& config, int ranks) {
     with(1, 1);
     if (left > 1) with(left, 1);
     if (left > 2 && left % 2 == 0) with(2, 1);
-    if (left * divided.expert > 1) with(left, 3);
+    if (left * divided.expert * divided.context > 1) with(left, 3);
   };
   Mesh requested;
   for (size_t i = 0; i < kMeshAxes.size(); ++i)
-    if (!kMeshAxes[i].has_whole_layers)
+    if (!kMeshAxes[i].has_own_rows)
       requested.*kMeshAxes[i].degree = named(config.degrees[i], ranks / requested.size());
   add(requested);
   for (int more = 2; more <= ranks && ranks % more == 0; more *= 2)
     for (auto axis = kMeshAxes.rbegin(); axis != kMeshAxes.rend(); ++axis) {
-      if (axis->has_whole_layers || requested.*axis->degree == more) continue;
+      if (axis->has_own_rows || requested.*axis->degree == more) continue;
       Mesh divided;
       divided.*axis->degree = more;
       add(divided);

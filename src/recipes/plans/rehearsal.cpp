@@ -79,7 +79,7 @@ struct PlannedRanks {
       : all(collectives::planned_group(mesh.size())), groups(*all, mesh) {}
   // Of an update's rows those of the first rank, which are as many as another's, and at least one.
   std::vector<data::PackedRow> own(const std::vector<data::PackedRow>& rows) const {
-    std::vector<data::PackedRow> mine = training::rows_of_rank(rows, 0, groups.data().size());
+    std::vector<data::PackedRow> mine = training::rows_of_rank(rows, 0, groups.rows().size());
     if (mine.empty()) mine.push_back(rows.front());
     return mine;
   }
@@ -134,7 +134,7 @@ void rehearse_model(const RunConfig& config, models::Model& model, const Sample&
   optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config),
                               ranks.groups.sharing());
   training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective,
-                            ranks.groups.data());
+                            ranks.groups.update());
   const std::vector<Tensor> copies = copies_of_state(config, optimizer.state());
   const std::vector<data::PackedRow> full = ranks.own(all_rows(config, sample));
   // A step is captured when its shape occurs again, and graphs keep their memory: in addition to the graphs
@@ -184,7 +184,7 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
                       .rows = &adapter->rows,
                       .objective = objective.get()});
   training::AdapterTrainer trainer(model.decoder, trainer_options(config, model.decoder, 1),
-                                   ranks.groups.data());
+                                   ranks.groups.update());
   for (int i = 0; i < 2; ++i)
     for (training::PendingStep& step : trainer.begin(shares)) step.wait();
   for (const auto& adapter : adapters) {

@@ -151,7 +151,7 @@ StoredReference StoredReference::open_or_compute(const ObjectiveInputs& inputs,
 
 // Rank 0 reads the rows. Each rank computes some, with what it has of the model.
 void StoredReference::compute(const ObjectiveInputs& inputs, const training::Reference& model) {
-  collectives::Group& parts = inputs.setup.groups->data();
+  collectives::Group& parts = inputs.setup.groups->rows();
   for_each_rows(inputs, "rows of the reference", [&](const std::vector<data::PackedRow>& rows) {
     const std::vector<double> own = model.logps(training::rows_of_rank(rows, parts.rank(), parts.size()));
     std::vector<double> logps;

@@ -103,7 +103,7 @@ std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& con
                                      const data::Mixture& rows, const layers::Adapter* adapter,
                                      std::optional<int32_t> ending) {
   const layers::Decoder& decoder = setup.model->decoder;
-  collectives::Group& ranks = decoder.ranks().meet() ? setup.ranks : collectives::alone();
+  collectives::Group& ranks = decoder.ranks().decode_together() ? setup.ranks : collectives::alone();
   const std::vector<data::Question> questions =
       shared(ranks, [&] { return questions_of(rows, config.eval.exact_match, config.data.on_bad_row); });
   rollout::Request like;

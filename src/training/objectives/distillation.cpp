@@ -1,7 +1,11 @@
 #include "training/objectives/distillation.h"
 
+#include <numeric>
+
 #include "base/error.h"
+#include "primitives/primitives.h"
 #include "quantizers/quantizers.h"
+#include "training/passes/divided_tokens.h"
 #include "training/passes/flops.h"
 
 namespace temper::training {
@@ -31,7 +35,8 @@ class Distill::Step : public StepLoss {
     const Tape outer(false);
     const Var hidden = outer.variable(inputs.hidden.value);
     DistillationResult result;
-    const double loss = compare(hidden, inputs.targets, inputs.documents, inputs.rows, true, result);
+    const double loss =
+        compare(hidden, inputs.targets, inputs.cut, inputs.documents, inputs.rows, true, result);
     pending.add_distillation(loss, result);
     if (objective_.teacher_ != nullptr)
       pending.add_work(0, forward_flops(objective_.teacher_->config(), inputs.documents));
@@ -39,12 +44,13 @@ class Distill::Step : public StepLoss {
   }
 
   // Of the pass over the next rows, whose documents these are: their part of the loss.
-  double compare(const Var& hidden, const Tensor& targets, std::span<const DocumentSpan> documents,
-                 const layers::AdapterRows& rows, bool learns, DistillationResult& result) {
-    const TeacherOutputs teacher = read_teacher(std::ssize(documents), hidden.shape()[0]);
+  double compare(const Var& hidden, const Tensor& targets, const layers::TokenCut& cut,
+                 std::span<const DocumentSpan> documents, const layers::AdapterRows& rows, bool learns,
+                 DistillationResult& result) {
+    const TeacherOutputs teacher = read_teacher(std::ssize(documents), hidden.shape()[0], targets, cut);
     double loss = 0;
     int64_t done = 0;
-    for (const Targets& part : cut_targets(targets, objective_.model_.config().vocab_size)) {
+    for (const Targets& part : cut_targets(cut.own_of(targets), objective_.model_.config().vocab_size)) {
       Tape tape(learns);
       const Var own = logits_of(tape, objective_.model_, hidden, part.positions, rows);
       const losses::DistilledTokens found = compare(tape, own, teacher, part, done, result);
@@ -66,19 +72,44 @@ class Distill::Step : public StepLoss {
   };
 
   // For the next rows, which have `documents` documents and `tokens` tokens.
-  TeacherOutputs read_teacher(int64_t documents, int64_t tokens) {
+  TeacherOutputs read_teacher(int64_t documents, int64_t tokens, const Tensor& targets,
+                              const layers::TokenCut& cut) {
     const size_t begin = next_;
     while (documents > 0) documents -= std::ssize(rows_[next_++].document_lengths);
     invariant(documents == 0, "passes are of whole rows");
     if (objective_.known_ != nullptr)
-      return {{}, objective_.known_->of(std::span(rows_).subspan(begin, next_ - begin))};
+      return {{},
+              own_of(objective_.known_->of(std::span(rows_).subspan(begin, next_ - begin)), targets, cut)};
     const layers::Decoder& teacher = *objective_.teacher_;
-    const MicroBatch batch = gather(rows_, begin, next_, needs_padding(objective_.model_));
+    const MicroBatch batch = gather(rows_, begin, next_, form_of(objective_.model_));
     const quantizers::QuantizersOff off(teacher.quantizers());
     Tape tape(false);
     const Tensor hidden = teacher.forward(tape, batch.input).value;
     invariant(hidden.dim(0) == tokens, "the teacher reads the student's tokens");
     return {hidden, {}};
+  }
+
+  // Of what is known of all targets of a pass, what is known of the rank's own.
+  losses::TopTokens own_of(const losses::TopTokens& all, const Tensor& targets,
+                           const layers::TokenCut& cut) const {
+    if (cut.is_whole()) return all;
+    std::vector<int32_t> tokens;
+    const auto ids = targets.values<int32_t>();
+    for (size_t t = 0; t < ids.size(); ++t)
+      if (ids[t] != data::kIgnore) tokens.push_back(static_cast<int32_t>(t));
+    const DividedTokens divided(objective_.model_, cut, tokens);
+    const Tensor rows = Tensor::from(divided.own_of<int32_t>([&] {
+      std::vector<int32_t> places(tokens.size());
+      std::iota(places.begin(), places.end(), 0);
+      return places;
+    }()));
+    Tape quiet(false);
+    const auto chosen = [&](const Tensor& of_all) {
+      return primitives::gather_rows(quiet, quiet.constant(of_all),
+                                     primitives::ChosenRows(rows, of_all.dim(0), false))
+          .value;
+    };
+    return {chosen(all.ids), chosen(all.logits), chosen(all.rest)};
   }
 
   // `done`: targets of the pass before this part.
@@ -116,17 +147,17 @@ std::unique_ptr<StepLoss> Distill::begin(const std::vector<data::PackedRow>& row
 }
 
 EvalResult Distill::evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
-                             collectives::Group& ranks) const {
-  Step step(*this, rows, ranks);
+                             const parallel::UpdateRanks& ranks) const {
+  Step step(*this, rows, ranks.rows);
   EvalResult result;
   result.distillation.emplace();
   for_each_pass(model_, adapter, rows, micro_batch_tokens_,
                 [&](Tape&, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all) {
-                  result.loss +=
-                      step.compare(hidden, batch.targets, batch.documents, all, false, *result.distillation);
+                  result.loss += step.compare(hidden, batch.targets, batch.input.cut, batch.documents, all,
+                                              false, *result.distillation);
                 });
-  result.loss = ranks.sum("losses of the evaluation", result.loss);
-  sum_over(ranks, result.distillation);
+  result.loss = ranks.tokens.sum("losses of the evaluation", result.loss);
+  sum_over(ranks.tokens, result.distillation);
   result.target_tokens = result.distillation->tokens;
   result.distillation = result.distillation->mean();
   return result;

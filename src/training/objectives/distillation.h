@@ -36,7 +36,7 @@ class Distill : public Objective {
   std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
                                   collectives::Group& ranks) const override;
   EvalResult evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
-                      collectives::Group& ranks) const override;
+                      const parallel::UpdateRanks& ranks) const override;
 
  private:
   class Step;

@@ -8,12 +8,16 @@
 
 namespace temper::training {
 
-// Tokens of a pass that are one learner's: the model's own, or an adapter's.
+// Tokens of a pass that are one learner's: the model's own, or an adapter's. Context ranks know all targets
+// and documents, and have the hidden states of their own tokens.
 struct LossInputs {
-  Var hidden;      // [tokens, hidden], after the final norm
+  Var hidden;      // [own tokens, hidden], after the final norm
   Tensor targets;  // [tokens] int32
   std::span<const DocumentSpan> documents;
-  layers::AdapterRows rows = {};
+  layers::TokenCut cut = {};
+  layers::AdapterRows rows = {};  // whose the own tokens are
+
+  Tensor own_targets() const { return cut.own_of(targets); }
 };
 
 // The loss of one step. It is asked for the step's rows (of this rank) in their order, micro-batch by
@@ -34,7 +38,8 @@ class Objective {
  public:
   virtual ~Objective() = default;
   // An Error, on all ranks, for an update's rows that it cannot judge. `rows`, here and below, are this
-  // rank's, while counts and means are over all ranks'; all ranks call the same functions.
+  // rank's, while counts and means are over those of all `ranks`, which have other rows; all ranks of the run
+  // call the same functions.
   virtual void check(const std::vector<data::PackedRow>& rows, collectives::Group& ranks) const {
     static_cast<void>(rows);
     static_cast<void>(ranks);
@@ -44,7 +49,7 @@ class Objective {
                                           const layers::Adapter* adapter,
                                           collectives::Group& ranks) const = 0;
   virtual EvalResult evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
-                              collectives::Group& ranks) const = 0;
+                              const parallel::UpdateRanks& ranks) const = 0;
 };
 
 }  // namespace temper::training

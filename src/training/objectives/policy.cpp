@@ -6,6 +6,7 @@
 #include "ops/token_log_probs/token_log_probs.h"
 #include "primitives/primitives.h"
 #include "training/objectives/sampled_answers.h"
+#include "training/passes/divided_tokens.h"
 
 namespace temper::training {
 namespace {
@@ -17,15 +18,18 @@ constexpr int64_t kTargetsAtOnce = 2048;
 
 // The tokens of some answers of a pass.
 struct Chosen {
-  Tensor positions, ids;  // [n] int32, on the CPU
-};
+  Chosen(const layers::Decoder& model, const layers::TokenCut& cut, const SampledAnswers& answers,
+         int64_t begin, int64_t count)
+      : divided(model, cut, part(answers.positions, begin, count)),
+        positions(Tensor::from(divided.positions())),
+        ids(Tensor::from(divided.own_of(part(answers.ids, begin, count)))) {}
+  static std::span<const int32_t> part(const std::vector<int32_t>& all, int64_t begin, int64_t count) {
+    return std::span(all).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  }
 
-Chosen choose(const SampledAnswers& answers, int64_t begin, int64_t count) {
-  const auto part = [&](const std::vector<int32_t>& all) {
-    return Tensor::from(std::vector<int32_t>(all.begin() + begin, all.begin() + begin + count));
-  };
-  return {part(answers.positions), part(answers.ids)};
-}
+  DividedTokens divided;
+  Tensor positions, ids;  // [n] int32, on the CPU: of those that this rank computes, which may be none
+};
 
 Var logits_of(Tape& tape, const layers::Decoder& model, const Var& hidden, const Chosen& chosen,
               layers::AdapterRows rows) {
@@ -60,7 +64,7 @@ class PolicyGradient::Step : public StepLoss {
     const Var hidden = outer.variable(inputs.hidden.value);
     PolicyResult result;
     for (const auto& [lengths, first, targets] : answers.parts(kTargetsAtOnce))
-      learn(hidden, choose(answers, first, targets), lengths, inputs.rows, result);
+      learn(hidden, Chosen(model_, inputs.cut, answers, first, targets), lengths, inputs.rows, result);
     pending.add_policy(result.sums.loss, result);
     return loss_with_gradient(tape, inputs, hidden, result.sums.loss);
   }
@@ -70,19 +74,32 @@ class PolicyGradient::Step : public StepLoss {
   void learn(const Var& hidden, const Chosen& chosen, std::span<const int64_t> lengths,
              const layers::AdapterRows& rows, PolicyResult& result) {
     Tape tape;
-    const Var logits = logits_of(tape, model_, hidden, chosen, rows);
-    const Tensor ids = chosen.ids.on(model_.device(), MemoryTag::kData);
     const bool learns_entropy = options_.entropy_factor != 0;
-    using Entropies = ops::TokenLogProbs::Entropies;
-    const ops::TokenLogProbs::Vars found =
-        ops::token_log_probs(tape, model_.ops().at<ops::TokenLogProbs>("head"), logits, ids,
-                             options_.temperature, learns_entropy ? Entropies::kTrained : Entropies::kValues);
-    const Tensor now = found.log_probs.value.on({}), entropies = found.entropies.value.on({});
-    const std::vector<float> slopes = judge(now.values<float>(), lengths, result);
-    for (const float entropy : entropies.values<float>()) result.entropy += entropy;
-    Var total = weighted_sum(tape, found.log_probs, slopes);
-    if (learns_entropy)
-      total = p::add(tape, total, weighted_sum(tape, found.entropies, entropy_slopes(entropies, result)));
+    ops::TokenLogProbs::Vars found;
+    Tensor now = Tensor::zeros({0}, DType::kF32, MemoryTag::kData), entropies = now;
+    if (chosen.ids.numel() > 0) {
+      using Entropies = ops::TokenLogProbs::Entropies;
+      found = ops::token_log_probs(tape, model_.ops().at<ops::TokenLogProbs>("head"),
+                                   logits_of(tape, model_, hidden, chosen, rows),
+                                   chosen.ids.on(model_.device(), MemoryTag::kData), options_.temperature,
+                                   learns_entropy ? Entropies::kTrained : Entropies::kValues);
+      now = found.log_probs.value.on({});
+      entropies = found.entropies.value.on({});
+    }
+    const auto own = [&](const Tensor& of_tokens) {
+      return std::span<const float>(of_tokens.data<float>(), static_cast<size_t>(chosen.ids.numel()));
+    };
+    const std::vector<float> slopes = judge(chosen.divided.gather(own(now)), lengths, result);
+    const std::vector<float> all_entropies = chosen.divided.gather(own(entropies));
+    for (const float entropy : all_entropies) result.entropy += entropy;
+    const std::vector<float> by_entropy =
+        learns_entropy ? entropy_slopes(all_entropies, result) : std::vector<float>();
+    if (chosen.ids.numel() == 0) return;
+    const auto of_own = [&](const std::vector<float>& all) {
+      return chosen.divided.own_of(std::span<const float>(all));
+    };
+    Var total = weighted_sum(tape, found.log_probs, of_own(slopes));
+    if (learns_entropy) total = p::add(tape, total, weighted_sum(tape, found.entropies, of_own(by_entropy)));
     tape.backward(total);
   }
 
@@ -104,10 +121,10 @@ class PolicyGradient::Step : public StepLoss {
   }
 
   // -factor · the mean over the update's tokens; its part of the loss is added.
-  std::vector<float> entropy_slopes(const Tensor& entropies, PolicyResult& result) const {
+  std::vector<float> entropy_slopes(std::span<const float> entropies, PolicyResult& result) const {
     const double slope = -options_.entropy_factor / static_cast<double>(update_.tokens);
-    for (const float entropy : entropies.values<float>()) result.sums.loss += slope * entropy;
-    return std::vector<float>(static_cast<size_t>(entropies.numel()), static_cast<float>(slope));
+    for (const float entropy : entropies) result.sums.loss += slope * entropy;
+    return std::vector<float>(entropies.size(), static_cast<float>(slope));
   }
 
   // An answer's tokens, from the first on, as the formulas read them.
@@ -148,7 +165,7 @@ std::unique_ptr<StepLoss> PolicyGradient::begin(const std::vector<data::PackedRo
 }
 
 EvalResult PolicyGradient::evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
-                                    collectives::Group& ranks) const {
+                                    const parallel::UpdateRanks& ranks) const {
   return training::evaluate(model_, adapter, rows, micro_batch_tokens_, ranks);
 }
 
@@ -161,14 +178,16 @@ std::vector<float> target_log_probs(const layers::Decoder& model, const layers::
       [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& every) {
         const SampledAnswers answers = find_sampled(batch.targets, batch.documents);
         for (const SampledAnswers::Part& part : answers.parts(kTargetsAtOnce)) {
-          const Chosen chosen = choose(answers, part.first, part.targets);
-          const Tensor found =
-              ops::token_log_probs(tape, model.ops().at<ops::TokenLogProbs>("head"),
-                                   logits_of(tape, model, hidden, chosen, every),
-                                   chosen.ids.on(model.device(), MemoryTag::kData), temperature)
-                  .log_probs.value.on({});
-          const auto values = found.values<float>();
-          all.insert(all.end(), values.begin(), values.end());
+          const Chosen chosen(model, batch.input.cut, answers, part.first, part.targets);
+          Tensor own = Tensor::zeros({0}, DType::kF32, MemoryTag::kData);
+          if (chosen.ids.numel() > 0)
+            own = ops::token_log_probs(tape, model.ops().at<ops::TokenLogProbs>("head"),
+                                       logits_of(tape, model, hidden, chosen, every),
+                                       chosen.ids.on(model.device(), MemoryTag::kData), temperature)
+                      .log_probs.value.on({});
+          const std::vector<float> found =
+              chosen.divided.gather({own.data<float>(), static_cast<size_t>(chosen.ids.numel())});
+          all.insert(all.end(), found.begin(), found.end());
         }
       });
   return all;

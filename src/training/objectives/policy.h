@@ -29,7 +29,7 @@ class PolicyGradient : public Objective {
                                   collectives::Group& ranks) const override;
   // The mean of -log p over the rows' targets: what answers are worth, rollouts say (recipes/grpo).
   EvalResult evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
-                      collectives::Group& ranks) const override;
+                      const parallel::UpdateRanks& ranks) const override;
 
  private:
   class Step;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "primitives/primitives.h"
 #include "training/objectives/gather_rows.h"
+#include "training/passes/divided_tokens.h"
 
 namespace temper::training {
 namespace {
@@ -158,37 +159,31 @@ class Preference::Step : public StepLoss {
   Var in_one_pass(Tape& tape, const LossInputs& inputs, PendingStep& pending) {
     Tape head;
     const Var hidden = head.variable(inputs.hidden.value);
-    const auto sum = model_.loss(head, hidden, inputs.targets, {}, inputs.rows);
+    const auto sum = model_.loss(head, hidden, inputs.own_targets(), {}, inputs.rows);
     const Judged judged =
-        judge(answer_logps(sum.nll.on({}), inputs.targets, inputs.documents), inputs.documents);
+        judge(answer_logps(all_tokens(model_, inputs.cut, sum.nll.on({})), inputs.targets, inputs.documents),
+              inputs.documents);
     pending.add_preference(judged.loss, judged.sums);
     head.backward(sum.loss);
     const Tensor gradient = hidden.slot->take();
-    int64_t token = 0;
-    auto slope = judged.gradients.begin();
-    Tape quiet(false);
-    for (const DocumentSpan& document : inputs.documents) {
-      token += document.shared();
-      for (const data::Answer& answer : document.answers) {
-        const Tensor part = gradient.narrow(0, token, answer.length);
-        part.copy_from(primitives::scale(quiet, quiet.constant(part), static_cast<float>(-*slope++)).value);
-        token += answer.length;
-      }
-    }
+    const Tensor factors =
+        inputs.cut.own_of(token_factors(judged.gradients, inputs.documents, inputs.targets));
+    scale_rows(gradient, factors.values<float>());
     return tape.record(sum.loss.value, {&inputs.hidden},
                        [slot = inputs.hidden.slot, gradient](const Tensor&) { slot->add(gradient); });
   }
 
   Var in_two_passes(Tape& tape, const LossInputs& inputs, PendingStep& pending) {
     Tape quiet(false);
+    const Tensor targets = inputs.own_targets();
     const Tensor nll =
-        model_.loss(quiet, quiet.constant(inputs.hidden.value), inputs.targets, {}, inputs.rows).nll.on({});
-    const Judged judged = judge(answer_logps(nll, inputs.targets, inputs.documents), inputs.documents);
+        model_.loss(quiet, quiet.constant(inputs.hidden.value), targets, {}, inputs.rows).nll.on({});
+    const Judged judged =
+        judge(answer_logps(all_tokens(model_, inputs.cut, nll), inputs.targets, inputs.documents),
+              inputs.documents);
     pending.add_preference(judged.loss, judged.sums);
-    return model_
-        .loss(tape, inputs.hidden, inputs.targets,
-              {1, 0, token_factors(judged.gradients, inputs.documents, nll.numel())}, inputs.rows)
-        .loss;
+    const Tensor factors = token_factors(judged.gradients, inputs.documents, inputs.targets);
+    return model_.loss(tape, inputs.hidden, targets, {1, 0, inputs.cut.own_of(factors)}, inputs.rows).loss;
   }
 
   // What answers to other prompts gained on the reference: at least 0, and 0 before the first update.
@@ -238,9 +233,20 @@ class Preference::Step : public StepLoss {
     judged.sums.add(sums);
   }
 
+  // Rows [factors.size(), …], each times its factor.
+  static void scale_rows(const Tensor& rows, std::span<const float> factors) {
+    Tape quiet(false);
+    for (size_t first = 0, end = 0; first < factors.size(); first = end) {
+      while (end < factors.size() && factors[end] == factors[first]) ++end;
+      const Tensor part = rows.narrow(0, static_cast<int64_t>(first), static_cast<int64_t>(end - first));
+      part.copy_from(primitives::scale(quiet, quiet.constant(part), factors[first]).value);
+    }
+  }
+
+  // Of all tokens.
   static Tensor token_factors(const std::vector<double>& gradients, std::span<const DocumentSpan> documents,
-                              int64_t tokens) {
-    const Tensor factors = Tensor::zeros({tokens}, DType::kF32, MemoryTag::kData);
+                              const Tensor& targets) {
+    const Tensor factors = Tensor::zeros(targets.shape(), DType::kF32, MemoryTag::kData);
     float* token = factors.data<float>();
     auto gradient = gradients.begin();
     for (const DocumentSpan& document : documents) {
@@ -272,8 +278,8 @@ std::unique_ptr<StepLoss> Preference::begin(const std::vector<data::PackedRow>& 
 }
 
 EvalResult Preference::evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
-                                collectives::Group& ranks) const {
-  Step step(*this, rows, adapter, ranks);
+                                const parallel::UpdateRanks& ranks) const {
+  Step step(*this, rows, adapter, ranks.rows);
   std::vector<DocumentSpan> documents;
   EvalResult result;
   for (DocumentSpan& document : gather(rows, 0, rows.size()).documents) {
@@ -281,10 +287,10 @@ EvalResult Preference::evaluate(const std::vector<data::PackedRow>& rows, const 
     documents.push_back(std::move(document));
   }
   const Step::Judged judged = step.judge(answer_logps(model_, adapter, rows, micro_batch_tokens_), documents);
-  result.target_tokens = ranks.sum("target tokens of the evaluation", result.target_tokens);
-  result.loss = ranks.sum("losses of the evaluation", judged.loss);
+  result.target_tokens = ranks.rows.sum("target tokens of the evaluation", result.target_tokens);
+  result.loss = ranks.rows.sum("losses of the evaluation", judged.loss);
   result.preference = judged.sums;
-  sum_over(ranks, result.preference);
+  sum_over(ranks.rows, result.preference);
   result.preference = result.preference->mean();
   return result;
 }

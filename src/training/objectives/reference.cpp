@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "quantizers/quantizers.h"
+#include "training/passes/divided_tokens.h"
 #include "training/passes/flops.h"
 
 namespace temper::training {
@@ -34,7 +35,8 @@ std::vector<AnswerLogp> answer_logps(const layers::Decoder& model, const layers:
   std::vector<AnswerLogp> answers;
   for_each_pass(model, adapter, rows, micro_batch_tokens,
                 [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all) {
-                  const Tensor nll = model.loss(tape, hidden, batch.targets, {}, all).nll.on({});
+                  const Tensor own = model.loss(tape, hidden, batch.own_targets(), {}, all).nll.on({});
+                  const Tensor nll = all_tokens(model, batch.input.cut, own);
                   for (const AnswerLogp& answer : answer_logps(nll, batch.targets, batch.documents))
                     answers.push_back(answer);
                 });

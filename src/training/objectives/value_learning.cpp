@@ -4,6 +4,7 @@
 #include "losses/returns.h"
 #include "primitives/primitives.h"
 #include "training/objectives/sampled_answers.h"
+#include "training/passes/divided_tokens.h"
 
 namespace temper::training {
 namespace {
@@ -33,26 +34,28 @@ class ValueLearning::Step : public StepLoss {
     const Var hidden = outer.variable(inputs.hidden.value);
     ValueResult result;
     double loss = 0;
-    if (!answers.positions.empty()) {
+    const DividedTokens divided(objective_.model_, inputs.cut, answers.positions);
+    if (!divided.positions().empty()) {
       Tape own;
-      const Var values = values_at(own, objective_.model_, hidden, answers.positions, inputs.rows);
-      own.backward(values, judge(values, result, loss));
+      const Var values = values_at(own, objective_.model_, hidden, divided.positions(), inputs.rows);
+      own.backward(values, judge(values, divided.index(), result, loss));
     }
+    next_ += answers.positions.size();
     pending.add_values(loss, result);
     return loss_with_gradient(tape, inputs, hidden, loss);
   }
 
  private:
-  // The loss's gradient by each value.
-  Tensor judge(const Var& values, ValueResult& result, double& loss) {
+  // The loss's gradient by each value; `index` of the next sampled tokens.
+  Tensor judge(const Var& values, const std::vector<size_t>& index, ValueResult& result, double& loss) const {
     const Tensor now = values.value.on({});
     std::vector<float> slopes;
     // All tensor ranks compute all values: of their gradients each gives its share, whose sum is whole.
     const int sharers = objective_.model_.ranks().tensor_ranks();
-    for (const float value : now.values<float>()) {
-      const losses::ValueLoss found = losses::value_loss(value, sampled_.values[next_],
-                                                         sampled_.returns[next_], objective_.options_.clip);
-      ++next_;
+    for (size_t i = 0; i < index.size(); ++i) {
+      const size_t token = next_ + index[i];
+      const losses::ValueLoss found = losses::value_loss(now.values<float>()[i], sampled_.values[token],
+                                                         sampled_.returns[token], objective_.options_.clip);
       loss += found.loss / static_cast<double>(tokens_);
       slopes.push_back(static_cast<float>(found.gradient / (static_cast<double>(tokens_) * sharers)));
       result.clipped += found.clipped;
@@ -73,7 +76,7 @@ std::unique_ptr<StepLoss> ValueLearning::begin(const std::vector<data::PackedRow
 }
 
 EvalResult ValueLearning::evaluate(const std::vector<data::PackedRow>&, const layers::Adapter*,
-                                   collectives::Group&) const {
+                                   const parallel::UpdateRanks&) const {
   invariant(false, "a critic is not evaluated by itself");
   return {};
 }
@@ -85,10 +88,12 @@ TokenValues token_values(const layers::Decoder& model, const layers::Adapter* ad
       model, adapter, rows, micro_batch_tokens,
       [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all_rows) {
         std::vector<int32_t> positions = find_sampled(batch.targets, batch.documents).positions;
-        if (positions.empty()) return;
         for (std::vector<float>* const to : {&all.before, &all.behind}) {
-          const Tensor values = values_at(tape, model, hidden, positions, all_rows).value.on({});
-          const auto found = values.values<float>();
+          const DividedTokens divided(model, batch.input.cut, positions);
+          Tensor own = Tensor::zeros({0}, DType::kF32, MemoryTag::kData);
+          if (!divided.positions().empty())
+            own = values_at(tape, model, hidden, divided.positions(), all_rows).value.on({});
+          const std::vector<float> found = divided.gather({own.data<float>(), divided.positions().size()});
           to->insert(to->end(), found.begin(), found.end());
           for (int32_t& position : positions) ++position;
         }

@@ -1,6 +1,7 @@
 #include "training/passes/micro_batch.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "base/error.h"
@@ -27,9 +28,10 @@ struct Parts {
   }
 };
 
-// Ids, targets and parts with padding.
-void pad_tokens(std::vector<int32_t>& ids, std::vector<int32_t>& targets, Parts& parts) {
-  const auto whole = static_cast<size_t>(padded_tokens(static_cast<int64_t>(ids.size())));
+// Ids, targets and parts with padding; of rows of several owners the others' are a multiple already.
+void pad_tokens(std::vector<int32_t>& ids, std::vector<int32_t>& targets, Parts& parts,
+                const PassForm& form) {
+  const auto whole = static_cast<size_t>(padded_tokens(static_cast<int64_t>(ids.size()), form));
   // No longer than the documents of the data: positions end somewhere.
   const int32_t longest = *std::max_element(parts.lengths.begin(), parts.lengths.end());
   for (auto left = static_cast<int32_t>(whole - ids.size()); left > 0; left -= parts.lengths.back())
@@ -54,28 +56,54 @@ int64_t DocumentSpan::shared() const {
   return rest;
 }
 
+int64_t PassForm::token_step() const { return (padded ? kTokenStep : 1) * context_ranks; }
+
+PassForm form_of(const layers::Decoder& model) {
+  return {is_apart(model.device()), model.ranks().context_ranks(), model.ranks().context_place()};
+}
+
+std::vector<DocumentSpan> own_documents(std::span<const DocumentSpan> documents, const Tensor& targets,
+                                        const layers::TokenCut& cut) {
+  if (cut.is_whole()) return {documents.begin(), documents.end()};
+  std::vector<DocumentSpan> own;
+  int64_t first = 0;
+  for (const DocumentSpan& document : documents) {
+    const layers::TokenCut part = cut.part(first, document.length);
+    const Tensor here = part.own_of(targets.narrow(0, first, document.length));
+    const auto found = here.values<int32_t>();
+    own.push_back({here.numel(), here.numel() - std::count(found.begin(), found.end(), data::kIgnore),
+                   document.source});
+    first += document.length;
+  }
+  return own;
+}
+
 namespace {
 
 // One token of no row; routers do not count it.
-MicroBatch dummy_batch(bool pad) {
+MicroBatch dummy_batch(const PassForm& form) {
   std::vector<int32_t> ids{0}, targets{data::kIgnore};
   Parts parts;
   parts.push(1, -1);
-  if (pad) pad_tokens(ids, targets, parts);
-  while (pad && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
+  pad_tokens(ids, targets, parts, form);
+  while (form.padded && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
   MicroBatch batch;
   batch.input = layers::make_input(ids, parts.lengths, {});
   batch.input.counted = Tensor::from(std::vector<int32_t>{0});
+  batch.input.cut =
+      layers::TokenCut::of_parts(std::array{std::ssize(ids)}, form.context_ranks, form.context_place);
   batch.targets = Tensor::from(targets);
   return batch;
 }
 
 }  // namespace
 
-MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool pad,
+MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, const PassForm& form,
                   std::span<const size_t> owners) {
-  if (begin == end) return dummy_batch(pad);
+  if (begin == end) return dummy_batch(form);
+  const bool pads = form.token_step() > 1;
   std::vector<int32_t> ids, targets, counted;
+  std::vector<int64_t> padded;  // tokens of each owner
   MicroBatch batch;
   Parts parts;
   const auto ends_here = [&](size_t i) {
@@ -95,16 +123,18 @@ MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t
     batch.tokens += row.size();
     tokens += row.size();
     batch.experts.insert(batch.experts.end(), row.experts.begin(), row.experts.end());
-    if (!pad || !ends_here(i)) continue;
+    if (!pads || !ends_here(i)) continue;
     counted.push_back(static_cast<int32_t>(tokens));
+    padded.push_back(padded_tokens(tokens, form));
     tokens = 0;
-    pad_tokens(ids, targets, parts);
+    pad_tokens(ids, targets, parts, form);
     batch.experts.resize(ids.size() * row.experts.size() / row.ids.size(), -1);
   }
-  while (pad && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
+  while (form.padded && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
   if (!parts.any_continues()) parts.continued.clear();
   batch.input = layers::make_input(ids, parts.lengths, std::move(parts.continued));
-  if (pad) batch.input.counted = Tensor::from(counted);
+  if (pads) batch.input.counted = Tensor::from(counted);
+  if (pads) batch.input.cut = layers::TokenCut::of_parts(padded, form.context_ranks, form.context_place);
   batch.targets = Tensor::from(targets);
   return batch;
 }
@@ -124,7 +154,8 @@ std::shared_ptr<layers::RouterTrace> watch_routers(const layers::Decoder& model,
         // Tokens whose results are not used can take any experts.
         ids.data<int32_t>()[token * top_k + k] = id < 0 ? static_cast<int32_t>(k) : id;
       }
-    trace->routers[static_cast<size_t>(router)].ids = ids.on(model.device(), MemoryTag::kData);
+    trace->routers[static_cast<size_t>(router)].ids =
+        batch.input.cut.own_of(ids).on(model.device(), MemoryTag::kData);
   }
   return trace;
 }
@@ -175,13 +206,15 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& 
 void for_each_pass(const layers::Decoder& model, const layers::Adapter* adapter,
                    const std::vector<data::PackedRow>& rows, int64_t max_tokens, const ReadPass& use) {
   for (const auto& [begin, end] : cut_micro_batches(model, rows, max_tokens)) {
-    const MicroBatch batch = gather(rows, begin, end, needs_padding(model));
-    const layers::AdapterRows all{adapter, batch.input.ids.numel()};
+    const MicroBatch batch = gather(rows, begin, end, form_of(model));
+    layers::AdapterRows all{adapter, batch.input.ids.numel()};
     Tape tape(false);
     layers::Decoder::Options options;
     options.adapters = {all};
     if (!batch.experts.empty()) options.routers = watch_routers(model, batch);
-    use(tape, model.forward(tape, batch.input, options), batch, all);
+    const Var hidden = model.forward(tape, batch.input, options);
+    all.rows = hidden.shape()[0];
+    use(tape, hidden, batch, all);
   }
 }
 

@@ -18,36 +18,50 @@ struct DocumentSpan {
   int64_t shared() const;  // tokens that its answers have in common; all where it has none
 };
 
-// Rows that are computed at once; tensors on the CPU.
+// Rows that are computed at once, by one rank or by several context ranks; tensors on the CPU.
 struct MicroBatch {
   layers::DecoderInput input;
   Tensor targets;  // [tokens] int32
   std::vector<DocumentSpan> documents;
   int64_t tokens = 0;                 // without padding
   std::vector<int32_t> experts = {};  // PackedRow::experts of all tokens, with padding
+
+  // Of the tokens that this rank computes.
+  Tensor own_targets() const { return input.cut.own_of(targets); }
 };
+
+// What is here of documents that follow one another from token 0: those of which the rank has tokens.
+std::vector<DocumentSpan> own_documents(std::span<const DocumentSpan> documents, const Tensor& targets,
+                                        const layers::TokenCut& cut);
+
+// What a model asks of its passes: padding, and the context ranks that divide their tokens.
+struct PassForm {
+  bool padded = false;
+  int context_ranks = 1, context_place = 0;
+
+  // Tokens of a pass, or of each adapter's part of it, are a multiple of this.
+  int64_t token_step() const;
+};
+PassForm form_of(const layers::Decoder& model);
 
 // What routers of a pass over this batch record, and the experts that they use where the rows have them
 // (router replay). Null if the model has no routers.
 std::shared_ptr<layers::RouterTrace> watch_routers(const layers::Decoder& model, const MicroBatch& batch);
 
-// On a GPU rows are padded to a multiple of this number of tokens, with documents without targets that no
-// other document attends to, and the list of documents is padded with empty ones to a power of two. Steps
-// then have few shapes, for each of which matrix multiplications are planned once, and a captured graph
-// serves many steps.
+// On a GPU rows are padded to a multiple of this number of tokens for each context rank, with documents
+// without targets that no other document attends to, and the list of documents is padded with empty ones to a
+// power of two. Steps then have few shapes, for each of which matrix multiplications are planned once, and a
+// captured graph serves many steps.
 inline constexpr int64_t kTokenStep = 128;
 
-inline constexpr int64_t padded_tokens(int64_t tokens) {
-  return (tokens + kTokenStep - 1) / kTokenStep * kTokenStep;
+inline int64_t padded_tokens(int64_t tokens, const PassForm& form) {
+  return (tokens + form.token_step() - 1) / form.token_step() * form.token_step();
 }
 
-// Where that is done.
-inline bool needs_padding(const layers::Decoder& model) { return is_apart(model.device()); }
-
 // Rows [begin, end); if there is none, one dummy token. Where each of the rows has an owner, all of an
-// owner's neighbouring rows are padded.
-MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool pad = false,
-                  std::span<const size_t> owners = {});
+// owner's neighbouring rows are padded, and divided between context ranks by themselves.
+MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end,
+                  const PassForm& form = {}, std::span<const size_t> owners = {});
 
 bool same_shape(const MicroBatch& a, const MicroBatch& b);
 // The tokens and documents of `from`, of the same shape, in the memory of `to`.

@@ -24,7 +24,7 @@ data::PackedRow row_of(const std::vector<int64_t>& lengths, int32_t first) {
 
 TEST(MicroBatch, IsFilledUpForADevice) {
   const std::vector<data::PackedRow> rows{row_of({60, 50}, 0), row_of({40}, 7)};
-  const MicroBatch exact = gather(rows, 0, 2, false), full = gather(rows, 0, 2, true);
+  const MicroBatch exact = gather(rows, 0, 2, {.padded = false}), full = gather(rows, 0, 2, {.padded = true});
   EXPECT_EQ(exact.input.ids.numel(), 150);
   EXPECT_EQ(full.input.ids.numel(), 256);
   EXPECT_EQ(full.input.cu_seqlens.numel(), 9);  // three documents, 60 + 46 tokens of padding, empty ones
@@ -36,7 +36,7 @@ TEST(MicroBatch, IsFilledUpForADevice) {
             106);
   // Whole already: nothing is added but empty documents.
   const std::vector<data::PackedRow> whole{row_of({100, 20, 8}, 0)};
-  const MicroBatch same = gather(whole, 0, 1, true);
+  const MicroBatch same = gather(whole, 0, 1, {.padded = true});
   EXPECT_EQ(same.input.ids.numel(), 128);
   EXPECT_EQ(same.input.cu_seqlens.numel(), 5);
   EXPECT_EQ(same.input.cu_seqlens.values<int32_t>()[4], 128);
@@ -46,7 +46,7 @@ TEST(MicroBatch, EachOwnersRowsAreFilledUp) {
   const std::vector<data::PackedRow> rows{row_of({60}, 0), row_of({40}, 7), row_of({130}, 3),
                                           row_of({128}, 9)};
   const std::vector<size_t> owners{4, 4, 0, 4};
-  const MicroBatch batch = gather(rows, 0, 4, true, owners);
+  const MicroBatch batch = gather(rows, 0, 4, {.padded = true}, owners);
   EXPECT_EQ(batch.input.ids.numel(), 128 + 256 + 128);
   EXPECT_EQ(batch.tokens, 60 + 40 + 130 + 128);
   EXPECT_EQ(batch.documents.size(), 4u);
@@ -60,16 +60,16 @@ TEST(MicroBatch, EachOwnersRowsAreFilledUp) {
   const auto starts = batch.input.cu_seqlens.values<int32_t>();
   EXPECT_EQ(std::vector<int32_t>(starts.begin(), starts.end()),
             (std::vector<int32_t>{0, 60, 100, 128, 258, 384, 512, 512, 512}));
-  EXPECT_EQ(gather(rows, 0, 2, true, owners).input.ids.numel(), 128);
+  EXPECT_EQ(gather(rows, 0, 2, {.padded = true}, owners).input.ids.numel(), 128);
 }
 
 TEST(MicroBatch, TakesTheContentsOfAnotherOfItsShape) {
-  MicroBatch to = gather({row_of({60, 50}, 0)}, 0, 1, true);
-  const MicroBatch from = gather({row_of({20, 33, 10}, 5), row_of({40}, 2)}, 0, 2, true),
-                   other = gather({row_of({20, 110}, 5)}, 0, 1, true);
+  MicroBatch to = gather({row_of({60, 50}, 0)}, 0, 1, {.padded = true});
+  const MicroBatch from = gather({row_of({20, 33, 10}, 5), row_of({40}, 2)}, 0, 2, {.padded = true}),
+                   other = gather({row_of({20, 110}, 5)}, 0, 1, {.padded = true});
   EXPECT_FALSE(same_shape(to, other));
   EXPECT_FALSE(same_shape(to, from));  // four documents and a filling one, not two
-  const MicroBatch alike = gather({row_of({90, 11}, 5)}, 0, 1, true);
+  const MicroBatch alike = gather({row_of({90, 11}, 5)}, 0, 1, {.padded = true});
   ASSERT_TRUE(same_shape(to, alike));
   const void* memory = to.input.ids.raw();
   assign(to, alike);
@@ -92,7 +92,7 @@ TEST(MicroBatch, FillingChangesNoNumbers) {
   double losses[2];
   std::vector<std::vector<float>> gradients(2);
   for (const bool pad : {false, true}) {
-    const MicroBatch batch = gather(rows, 0, 1, pad);
+    const MicroBatch batch = gather(rows, 0, 1, {.padded = pad});
     parameters.reset_gradients();
     Tape tape;
     const auto loss =
@@ -119,7 +119,7 @@ TEST(MicroBatch, RoutersDoNotCountWhatFillsUp) {
     std::vector<std::vector<double>> seen(2);
     for (const bool pad : {false, true})
       for (const bool checkpoint : {false, true}) {
-        const MicroBatch batch = gather(rows, 0, 1, pad);
+        const MicroBatch batch = gather(rows, 0, 1, {.padded = pad});
         parameters.reset_gradients();
         Tape tape;
         layers::Decoder::Options options;
@@ -148,7 +148,7 @@ TEST(MicroBatch, RoutersDoNotCountWhatFillsUpTheRowsOfAnOwner) {
   const std::vector<data::PackedRow> rows{row_of({30, 17}, 3), row_of({50, 50}, 1), row_of({40}, 2)};
   const std::vector<size_t> owners{0, 0, 1};
   const auto model = tiny_model({.type = "qwen3_moe"});
-  const MicroBatch batch = gather(rows, 0, 3, true, owners);
+  const MicroBatch batch = gather(rows, 0, 3, {.padded = true}, owners);
   layers::Decoder::Options options;
   options.routers = model->decoder.watch_routers();
   options.adapters = {{nullptr, 256}, {nullptr, 128}};

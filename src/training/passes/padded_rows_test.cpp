@@ -38,8 +38,8 @@ TEST(PaddedRows, PaddingReachesNoDocumentOfAHybrid) {
     SCOPED_TRACE(type);
     const auto model = tiny_model({.type = type});
     const std::vector<data::PackedRow> rows{test_row(1, {9, 1, 4}), test_row(2, {7})};
-    const MicroBatch exact = gather(rows, 0, 2, false), padded = gather(rows, 0, 2, true),
-                     garbage = gather(rows, 0, 2, true);
+    const MicroBatch exact = gather(rows, 0, 2), padded = gather(rows, 0, 2, {.padded = true}),
+                     garbage = gather(rows, 0, 2, {.padded = true});
     const int64_t tokens = exact.input.ids.numel(), all = padded.input.ids.numel();
     ASSERT_LT(tokens, all);
     for (int64_t i = tokens; i < all; ++i)

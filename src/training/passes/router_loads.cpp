@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "primitives/expert_counts.h"
 #include "tensor/reading.h"
 
 namespace temper::training {
+
 double RouterLoad::largest_over_mean() const {
   const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   if (all == 0) return 0;
@@ -16,6 +18,21 @@ double RouterLoad::largest_over_mean() const {
 }
 
 int64_t RouterLoad::idle() const { return std::count(counts.begin(), counts.end(), 0); }
+
+std::vector<Tensor> counts_of_context(const layers::Decoder& model, const layers::RouterTrace& trace,
+                                      size_t part) {
+  collectives::Group* const ranks = model.ranks().context;
+  if (ranks == nullptr) return {};
+  std::vector<Tensor> counts;
+  for (const layers::RouterTrace::Router& router : trace.routers) {
+    const Tensor& own = router.parts[part].counts;
+    const Tensor all = ranks->all_gather("tokens of experts", own);
+    counts.push_back(all.narrow(0, 0, own.numel()).clone());
+    for (int64_t rank = 1; rank < ranks->size(); ++rank)
+      primitives::add_counts(counts.back(), all.narrow(0, rank * own.numel(), own.numel()));
+  }
+  return counts;
+}
 
 PendingLoads::PendingLoads(const layers::Decoder& model) {
   for (const size_t layer : model.router_layers()) {

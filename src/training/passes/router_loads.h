@@ -22,6 +22,11 @@ struct RouterLoad {
   int64_t idle() const;              // experts without a token
 };
 
+// Of one part of what routers recorded in a pass, how often the tokens of all its context ranks chose each
+// expert, by router, [experts + 1] int32; empty where one rank has all tokens.
+std::vector<Tensor> counts_of_context(const layers::Decoder& model, const layers::RouterTrace& trace,
+                                      size_t part);
+
 // What routers recorded in the passes of a step; a device may still be computing it.
 class PendingLoads {
  public:

@@ -41,11 +41,11 @@ int64_t count_targets(const std::vector<data::PackedRow>& rows) {
 }  // namespace
 
 PendingStep::PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources,
-                         collectives::Group& ranks)
-    : ranks_(&ranks) {
+                         const parallel::UpdateRanks& ranks)
+    : ranks_(ranks) {
   update_tokens_ = count_tokens(rows);
   std::array counts{count_targets(rows), update_tokens_};
-  ranks.sum("tokens of the update", std::span<int64_t>(counts));
+  ranks.rows.sum("tokens of the update", std::span<int64_t>(counts));
   known_.target_tokens = counts[0];
   if (num_sources > 1) known_.sources.resize(num_sources);
   if (counts[0] == 0 && counts[1] > 0)
@@ -53,6 +53,7 @@ PendingStep::PendingStep(const std::vector<data::PackedRow>& rows, size_t num_so
 }
 
 void PendingStep::add_work(int64_t tokens, double flops) {
+  if (!ranks_.counts) return;
   known_.tokens += tokens;
   known_.flops += flops;
 }
@@ -72,10 +73,12 @@ void PendingStep::add_known(double loss, std::optional<Sums>& all, const Sums& s
 }
 
 void PendingStep::add_preference(double loss, const PreferenceResult& sums) {
-  add_known(loss, known_.preference, sums);
+  if (ranks_.counts) add_known(loss, known_.preference, sums);
 }
 
-void PendingStep::add_policy(double loss, const PolicyResult& sums) { add_known(loss, known_.policy, sums); }
+void PendingStep::add_policy(double loss, const PolicyResult& sums) {
+  if (ranks_.counts) add_known(loss, known_.policy, sums);
+}
 
 void PendingStep::add_distillation(double loss, const DistillationResult& sums) {
   add_known(loss, known_.distillation, sums);
@@ -86,7 +89,7 @@ void PendingStep::add_values(double loss, const ValueResult& sums) { add_known(l
 void PendingStep::watch_routers(const layers::Decoder& model) {
   if (model.num_routers() == 0) return;
   routers_ = PendingLoads(model);
-  update_tokens_ = ranks_->sum("tokens of the update", update_tokens_);
+  update_tokens_ = ranks_.rows.sum("tokens of the update", update_tokens_);
 }
 
 void PendingStep::add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance) {
@@ -227,8 +230,8 @@ StepResult PendingStep::wait() {
   for (const auto& [nll, documents] : tokens_)
     add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
   const double own_loss = result.loss;
-  sum_over(*ranks_, result);
-  result.routers = routers_.wait(*ranks_);
+  sum_over(ranks_.tokens, result);
+  result.routers = routers_.wait(ranks_.tokens);
   result.loss -= result.z_loss;
   if (result.preference) result.preference = result.preference->mean();
   if (result.distillation) result.distillation = result.distillation->mean();
@@ -238,25 +241,26 @@ StepResult PendingStep::wait() {
     fail(
         "the loss is {}{} and the gradient norm {}{}: training diverged; lower the learning rate, lengthen "
         "the warm-up or continue from an earlier checkpoint",
-        printed(result.loss), ranks_without_a_loss(*ranks_, own_loss), printed(result.grad_norm),
+        printed(result.loss), ranks_without_a_loss(ranks_.tokens, own_loss), printed(result.grad_norm),
         router.empty() ? "" : ", and " + router);
   return result;
 }
 
 EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter,
                     const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens,
-                    collectives::Group& ranks) {
+                    const parallel::UpdateRanks& ranks) {
   EvalResult result;
   double sum = 0;
   for_each_pass(model, adapter, rows, micro_batch_tokens,
                 [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all) {
-                  const Tensor nll = model.loss(tape, hidden, batch.targets, {}, all).nll.on({});
+                  const Tensor nll = model.loss(tape, hidden, batch.own_targets(), {}, all).nll.on({});
                   for (const float value : nll.values<float>()) sum += value;
-                  add_losses(result.sources, nll.data<float>(), batch.documents);
+                  add_losses(result.sources, nll.data<float>(),
+                             own_documents(batch.documents, batch.targets, batch.input.cut));
                 });
-  sum = ranks.sum("losses of the evaluation", sum);
-  result.target_tokens = ranks.sum("target tokens of the evaluation", count_targets(rows));
-  sum_over(ranks, result.sources);
+  sum = ranks.tokens.sum("losses of the evaluation", sum);
+  result.target_tokens = ranks.rows.sum("target tokens of the evaluation", count_targets(rows));
+  sum_over(ranks.tokens, result.sources);
   result.loss = result.target_tokens == 0 ? 0 : sum / static_cast<double>(result.target_tokens);
   return result;
 }

@@ -8,6 +8,7 @@
 #include "device/transfer.h"
 #include "losses/logit_statistics.h"
 #include "losses/policy.h"
+#include "parallel/update_ranks.h"
 #include "training/passes/micro_batch.h"
 #include "training/passes/router_loads.h"
 
@@ -104,14 +105,18 @@ class PendingStep {
   // Of rows that will be trained on, those of this rank, which may be none. Throws when no rank's rows have a
   // target. Where no rank has a row, the gradient is 0.
   PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources,
-              collectives::Group& ranks = collectives::alone());
+              const parallel::UpdateRanks& ranks = collectives::alone());
 
   float scale() const { return static_cast<float>(1 / at_least_one(known_.target_tokens)); }
+  // Of the rows; of ranks that have the same ones, one counts it.
   void add_work(int64_t tokens, double flops);
-  // Of one micro-batch, each read when it is computed. `z` and `nll` may be undefined: not needed.
+  // Of the rank's tokens of one micro-batch, each read when it is computed; `documents` has what is here of
+  // them. `z` and `nll` may be undefined: not needed.
   void add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll, std::vector<DocumentSpan> documents);
-  void add_preference(double loss, const PreferenceResult& sums);  // of one micro-batch, known already
-  void add_policy(double loss, const PolicyResult& sums);          // the same
+  // Of the rows of one micro-batch, known already: of ranks that have the same ones, one counts it.
+  void add_preference(double loss, const PreferenceResult& sums);
+  void add_policy(double loss, const PolicyResult& sums);  // the same
+  // Of the rank's tokens of one micro-batch, known already.
   void add_distillation(double loss, const DistillationResult& sums);
   void add_values(double loss, const ValueResult& sums);
   // Before the first micro-batch, by all ranks; without effect where the model has no routers. Then of each
@@ -131,7 +136,7 @@ class PendingStep {
 
   static double at_least_one(int64_t count) { return static_cast<double>(std::max<int64_t>(1, count)); }
 
-  collectives::Group* ranks_;
+  parallel::UpdateRanks ranks_;
   StepResult known_;
   int64_t update_tokens_ = 0;  // of this rank; of all of them, where routers are watched
   std::vector<std::shared_ptr<Reading>> losses_, z_losses_, balances_;  // one per micro-batch
@@ -151,6 +156,6 @@ struct EvalResult {
 // Of the model, with an adapter unless that is null, on all ranks' rows.
 EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter,
                     const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens,
-                    collectives::Group& ranks = collectives::alone());
+                    const parallel::UpdateRanks& ranks = collectives::alone());
 
 }  // namespace temper::training

@@ -8,16 +8,22 @@ bool AnswerSharing::leads() const {
   return (apart_ ? apart_->decoder() : setup_.model->decoder).ranks().is_first();
 }
 
+// Of the groups that context ranks learn from together, each asks some.
+int64_t AnswerSharing::first_asked_here() const {
+  if (apart_) return askers().rank();
+  return learners().rank() + learners().size() * setup_.model->decoder.ranks().context_place();
+}
+
 int64_t AnswerSharing::most_asked_here(int64_t groups) const {
   return (groups + askers().size() - 1) / askers().size();
 }
 
-// Tensor ranks that follow learn from the answers of the first of them. With `apart` all ranks receive all
-// answers, and each takes those that it learns from.
+// Tensor ranks that follow learn from the answers of the first of them, context ranks from those of each
+// other. With `apart` all ranks receive all answers, and each takes those that it learns from.
 void AnswerSharing::share(std::vector<SampledAnswer>& samples, const std::vector<std::string>& reward_names,
                           const std::function<const Prompt&(const SampledAnswer&)>& prompt_of) const {
-  collectives::Group* const tensor = setup_.model->decoder.ranks().tensor;
-  if (!apart_ && tensor == nullptr) return;
+  const layers::ModelRanks& model = setup_.model->decoder.ranks();
+  if (!apart_ && model.tensor == nullptr && model.context == nullptr) return;
   std::string text;
   if (leads()) {
     Json::Array lines;
@@ -26,13 +32,16 @@ void AnswerSharing::share(std::vector<SampledAnswer>& samples, const std::vector
                                      sample.scored ? scores_to_json(sample) : Json()});
     text = Json(std::move(lines)).dump();
   }
-  if (!apart_ && leads()) {
-    tensor->broadcast_object("answers", std::move(text), 0);
-    return;
+  std::vector<std::string> texts{text};
+  if (apart_)
+    texts = setup_.ranks.gather_objects("answers", std::move(text));
+  else if (leads() && model.context != nullptr)
+    texts = model.context->gather_objects("answers", std::move(text));
+  if (!apart_ && model.tensor != nullptr) {
+    texts.resize(static_cast<size_t>(model.context_ranks()));
+    for (std::string& one : texts) one = model.tensor->broadcast_object("answers", std::move(one), 0);
   }
-  const std::vector<std::string> texts =
-      apart_ ? setup_.ranks.gather_objects("answers", std::move(text))
-             : std::vector<std::string>{tensor->broadcast_object("answers", "", 0)};
+  if (!apart_ && leads() && model.context == nullptr) return;  // with its own
   samples.clear();
   for (const std::string& one : texts) {
     if (one.empty()) continue;  // of a rank that follows
@@ -48,11 +57,12 @@ void AnswerSharing::share(std::vector<SampledAnswer>& samples, const std::vector
 }
 
 Answers::Counts AnswerSharing::counts(Answers::Counts own) const {
-  if (!apart_) return own;
+  collectives::Group* const context = setup_.model->decoder.ranks().context;
+  if (!apart_ && context == nullptr) return own;
   std::array<int64_t, 3> sums{own.tokens, own.computed, own.found};
-  if (!leads()) sums = {};
-  setup_.ranks.sum("counts of answers", std::span<int64_t>(sums));
-  if (learners().rank() != 0) sums = {};
+  if (apart_ && !leads()) sums = {};
+  (apart_ ? setup_.ranks : *context).sum("counts of answers", std::span<int64_t>(sums));
+  if (apart_ && learners().rank() != 0) sums = {};
   own.tokens = sums[0];
   own.computed = sums[1];
   own.found = sums[2];
@@ -65,7 +75,7 @@ void AnswerSharing::write_scores(const std::vector<SampledAnswer>& samples, Answ
     return kept.attempt([&] {
       if (!leads()) return;
       for (const SampledAnswer& sample : samples)
-        if (!sample.scored) record.write_scores(scores_to_json(sample));
+        if (!sample.scored && is_asked_here(sample.group)) record.write_scores(scores_to_json(sample));
     });
   Json::Array own;
   if (setup_.model->decoder.ranks().is_first())

@@ -10,18 +10,21 @@ namespace temper::recipes {
 
 // Which ranks ask which groups of a rollout, which learn from them, and how answers come from the first to
 // the second. Of several ranks each asks every n-th group, and learns from every n-th; ranks that divide the
-// model's layers do so together, and the first of them asks, judges and writes the files. Where rollouts
-// divide the model in another way than training (`apart`), other ranks ask than those that learn.
+// model's layers do so together, and the first of them asks, judges and writes the files. Ranks that divide
+// rows between them ask each for itself, and learn together. Where rollouts divide the model in another way
+// than training (`apart`), other ranks ask than those that learn.
 class AnswerSharing {
  public:
   // Both outlive it. `apart`: null where rollouts use the weights that are trained.
   AnswerSharing(const RunSetup& setup, const RolloutModel* apart) : setup_(setup), apart_(apart) {}
 
-  // The ranks of which each learns from other groups, and those of which each asks other groups.
-  collectives::Group& learners() const { return setup_.groups->data(); }
-  collectives::Group& askers() const { return apart_ ? apart_->groups().data() : learners(); }
+  // The ranks of which each learns from other groups, and those of which each asks other groups: context
+  // ranks learn from the same ones together.
+  collectives::Group& learners() const { return setup_.groups->rows(); }
+  collectives::Group& askers() const { return (apart_ ? apart_->groups() : *setup_.groups).data(); }
   bool is_learned_here(int64_t group) const { return group % learners().size() == learners().rank(); }
-  bool is_asked_here(int64_t group) const { return group % askers().size() == askers().rank(); }
+  int64_t first_asked_here() const;  // then every askers().size()-th
+  bool is_asked_here(int64_t group) const { return group % askers().size() == first_asked_here(); }
   bool leads() const;                             // whether this rank asks, judges and writes
   int64_t most_asked_here(int64_t groups) const;  // the largest number of that many groups that one rank asks
 

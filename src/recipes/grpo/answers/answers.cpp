@@ -48,7 +48,7 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
                                         int64_t most_answers, const Options& options,
                                         const std::function<void(const SampledAnswer&, size_t index)>& done) {
   counts_ = {};
-  if (asked.empty() && !model_.ranks().meet()) {
+  if (asked.empty() && !model_.ranks().decode_together()) {
     fail_together({});
     return {};
   }

@@ -1,0 +1,68 @@
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "collectives/group.h"
+#include "layers/adapted_rows.h"
+#include "layers/token_cut.h"
+
+namespace temper::layers {
+
+// Columns that stand next to each other, in `pieces` equal pieces (heads). Each of several ranks has as many
+// pieces as the others or, where there are fewer pieces than ranks, neighbours have the same one.
+struct ColumnBlock {
+  int64_t columns = 0, pieces = 1;
+
+  int64_t own_columns(int ranks) const;
+  int64_t first_column(int rank, int ranks) const;  // of what the rank has
+};
+
+// An Error where this many context ranks cannot have as many of these heads each, or where they could neither
+// do so nor share each head between as many of them.
+void check_context_heads(std::string_view what, int64_t heads, int ranks);
+void check_shared_context_heads(std::string_view what, int64_t heads, int ranks);
+
+// What a mixer reads of the other context ranks in one pass, whose tokens they have between them. Ranks give
+// heads for tokens and get them back (Jacobs et al., "DeepSpeed Ulysses", 2023, arXiv:2309.14509): for as
+// long as tokens meet, each has all tokens of some heads instead of some tokens of all heads. All ranks of
+// the pass call the same functions, forward and backward; gradients come back as they went.
+class ContextPass {
+ public:
+  // `rows`: whose all tokens of the pass are. The group must outlive the passes that are recorded.
+  ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows rows);
+
+  int ranks() const { return cut_.ranks(); }
+  int place() const { return cut_.place(); }
+  const TokenCut& cut() const { return cut_; }
+  const AdaptedRows& rows() const { return rows_; }
+
+  // The rank's pieces of each block, one after the other, of all tokens: [all tokens, own columns] for
+  // x [own tokens, columns], whose columns are those of the blocks.
+  struct Heads {
+    Var x;  // [own tokens, columns]
+    std::vector<ColumnBlock> blocks;
+  };
+  std::vector<Var> own_heads(Tape& tape, const std::vector<Heads>& all) const;
+  // And back, of one block that has a piece for every rank: [own tokens, columns] for
+  // y [all tokens, own columns].
+  Var own_tokens(Tape& tape, const Var& y) const;
+  // The rank's rows of each block of rows of a parameter, [rows, …].
+  Var own_rows(Tape& tape, const Var& parameter, const std::vector<ColumnBlock>& blocks) const;
+
+ private:
+  // What travels: of each of several tensors the columns that a rank has.
+  struct Share {
+    int64_t width = 0;  // of x
+    std::vector<ColumnBlock> blocks;
+  };
+  // [own tokens, width] each to [all tokens, own columns of all] and back, where what several ranks had is
+  // summed.
+  Tensor spread(const std::vector<Tensor>& all, const std::vector<Share>& shares) const;
+  std::vector<Tensor> collect(const Tensor& own, const std::vector<Share>& shares) const;
+
+  collectives::Group* group_;
+  TokenCut cut_;
+  AdaptedRows rows_;
+};
+
+}  // namespace temper::layers

@@ -1,0 +1,125 @@
+#include "layers/token_cut.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace temper::layers {
+namespace {
+
+int64_t count_of(std::span<const TokenRange> ranges) {
+  int64_t count = 0;
+  for (const TokenRange& range : ranges) count += range.count;
+  return count;
+}
+
+// f(range, where its tokens begin among those of the rank).
+template <class F>
+void for_each_range(std::span<const TokenRange> ranges, const F& f) {
+  int64_t before = 0;
+  for (const TokenRange& range : ranges) {
+    f(range, before);
+    before += range.count;
+  }
+}
+
+}  // namespace
+
+TokenCut::TokenCut(std::vector<std::vector<TokenRange>> ranges, int place)
+    : ranges_(std::move(ranges)), place_(place) {}
+
+TokenCut TokenCut::of_parts(std::span<const int64_t> lengths, int ranks, int place) {
+  if (ranks == 1) return {};
+  std::vector<std::vector<TokenRange>> ranges(static_cast<size_t>(ranks));
+  int64_t first = 0;
+  for (const int64_t length : lengths) {
+    const int64_t each = div_exact(length, ranks);
+    for (size_t rank = 0; rank < ranges.size(); ++rank, first += each) {
+      std::vector<TokenRange>& own = ranges[rank];
+      if (!own.empty() && own.back().first + own.back().count == first)
+        own.back().count += each;
+      else
+        own.push_back({first, each});
+    }
+  }
+  return {std::move(ranges), place};
+}
+
+int64_t TokenCut::tokens() const {
+  int64_t count = 0;
+  for (int rank = 0; rank < ranks(); ++rank) count += tokens_of(rank);
+  return count;
+}
+
+int64_t TokenCut::tokens_of(int rank) const { return count_of(of(rank)); }
+
+bool TokenCut::is_in_order() const {
+  int64_t next = 0;
+  for (const std::vector<TokenRange>& own : ranges_)
+    for (const TokenRange& range : own) {
+      if (range.first != next) return false;
+      next += range.count;
+    }
+  return true;
+}
+
+bool TokenCut::is_even() const {
+  for (int rank = 1; rank < ranks(); ++rank)
+    if (tokens_of(rank) != tokens_of(0)) return false;
+  return true;
+}
+
+TokenCut::Chosen TokenCut::chosen(std::span<const int32_t> tokens, int rank) const {
+  Chosen found;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (is_whole()) {
+      found.index.push_back(i);
+      found.position.push_back(tokens[i]);
+      continue;
+    }
+    for_each_range(of(rank), [&](const TokenRange& range, int64_t before) {
+      const int64_t place = tokens[i] - range.first;
+      if (place < 0 || place >= range.count) return;
+      found.index.push_back(i);
+      found.position.push_back(static_cast<int32_t>(before + place));
+    });
+  }
+  return found;
+}
+
+Tensor TokenCut::own_of(const Tensor& all, int dim) const {
+  if (is_whole()) return all;
+  Shape shape = all.shape();
+  shape[dim] = tokens_of(place_);
+  const Tensor own = Tensor::empty(shape, all.dtype(), MemoryTag::kData, all.device());
+  for_each_range(this->own(), [&](const TokenRange& range, int64_t before) {
+    own.narrow(dim, before, range.count).copy_from(all.narrow(dim, range.first, range.count));
+  });
+  return own;
+}
+
+void TokenCut::put(int rank, const Tensor& its, const Tensor& all) const {
+  for_each_range(of(rank), [&](const TokenRange& range, int64_t before) {
+    all.narrow(0, range.first, range.count).copy_from(its.narrow(0, before, range.count));
+  });
+}
+
+void TokenCut::take(int rank, const Tensor& all, const Tensor& its) const {
+  for_each_range(of(rank), [&](const TokenRange& range, int64_t before) {
+    its.narrow(0, before, range.count).copy_from(all.narrow(0, range.first, range.count));
+  });
+}
+
+TokenCut TokenCut::part(int64_t first, int64_t count) const {
+  if (is_whole()) return {};
+  std::vector<std::vector<TokenRange>> ranges(ranges_.size());
+  for (size_t rank = 0; rank < ranges.size(); ++rank)
+    for (const TokenRange& range : ranges_[rank]) {
+      const int64_t begin = std::max(range.first, first),
+                    end = std::min(range.first + range.count, first + count);
+      if (begin < end) ranges[rank].push_back({begin - first, end - begin});
+    }
+  return {std::move(ranges), place_};
+}
+
+}  // namespace temper::layers

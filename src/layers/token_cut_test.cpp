@@ -1,0 +1,73 @@
+#include "layers/token_cut.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "base/error.h"
+
+namespace temper::layers {
+namespace {
+
+std::vector<int32_t> numbers(int64_t count) {
+  std::vector<int32_t> all(static_cast<size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::vector<int32_t> values_of(const Tensor& tensor) {
+  return {tensor.values<int32_t>().begin(), tensor.values<int32_t>().end()};
+}
+
+TEST(TokenCut, OfOneRankIsAll) {
+  const TokenCut cut = TokenCut::of_parts(std::array<int64_t, 1>{7}, 1, 0);
+  EXPECT_TRUE(cut.is_whole());
+  const Tensor all = Tensor::from(numbers(7));
+  EXPECT_EQ(cut.own_of(all).raw(), all.raw());
+  EXPECT_TRUE(cut.part(2, 3).is_whole());
+}
+
+TEST(TokenCut, CutsEachPartByItself) {
+  const std::array<int64_t, 2> parts{4, 6};
+  const TokenCut first = TokenCut::of_parts(parts, 2, 0), second = TokenCut::of_parts(parts, 2, 1);
+  const Tensor all = Tensor::from(numbers(10));
+  EXPECT_EQ(values_of(first.own_of(all)), (std::vector<int32_t>{0, 1, 4, 5, 6}));
+  EXPECT_EQ(values_of(second.own_of(all)), (std::vector<int32_t>{2, 3, 7, 8, 9}));
+  EXPECT_FALSE(first.is_in_order());
+  EXPECT_EQ(first.tokens(), 10);
+  EXPECT_EQ(first.tokens_of(1), 5);
+  EXPECT_TRUE(TokenCut::of_parts(std::array<int64_t, 1>{6}, 3, 0).is_in_order());
+  EXPECT_THROW(TokenCut::of_parts(std::array<int64_t, 1>{7}, 2, 0), Error);
+}
+
+TEST(TokenCut, PutsEveryRanksTokensBack) {
+  const TokenCut cut = TokenCut::of_parts(std::array<int64_t, 2>{4, 6}, 2, 0);
+  const Tensor all = Tensor::from(numbers(20)).reshape({10, 2}), back = Tensor::zeros({10, 2}, DType::kI32);
+  for (int rank = 0; rank < 2; ++rank) {
+    const Tensor its = Tensor::empty({5, 2}, DType::kI32);
+    cut.take(rank, all, its);
+    cut.put(rank, its, back);
+  }
+  EXPECT_EQ(values_of(back), values_of(all));
+}
+
+TEST(TokenCut, PartsOfItCountFromTheirFirstToken) {
+  const TokenCut cut = TokenCut::of_parts(std::array<int64_t, 1>{12}, 3, 1);
+  const TokenCut part = cut.part(3, 4);  // tokens 3 to 6, of which 4 to 6 are rank 1's
+  EXPECT_EQ(part.tokens_of(0), 1);
+  EXPECT_EQ(std::vector<TokenRange>(part.own().begin(), part.own().end()), (std::vector<TokenRange>{{1, 3}}));
+  EXPECT_EQ(part.tokens_of(2), 0);
+}
+
+TEST(TokenCut, FindsWhereARankHasTokens) {
+  const TokenCut cut = TokenCut::of_parts(std::array<int64_t, 2>{4, 6}, 2, 1);
+  const std::vector<int32_t> tokens{1, 3, 4, 9};
+  const TokenCut::Chosen own = cut.chosen(tokens, 1), other = cut.chosen(tokens, 0);
+  EXPECT_EQ(own.index, (std::vector<size_t>{1, 3}));
+  EXPECT_EQ(own.position, (std::vector<int32_t>{1, 4}));
+  EXPECT_EQ(other.index, (std::vector<size_t>{0, 2}));
+  EXPECT_EQ(other.position, (std::vector<int32_t>{1, 2}));
+}
+
+}  // namespace
+}  // namespace temper::layers

@@ -1,0 +1,104 @@
+// Where context ranks divide a row, a document sees itself alone, whatever the borders between the ranks.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "collectives/launch.h"
+#include "parallel/mesh_groups.h"
+#include "tests/support/tiny_model.h"
+#include "training/passes/micro_batch.h"
+
+namespace temper::recipes {
+namespace {
+
+using collectives::Group;
+
+constexpr int32_t kIdsOfEach = 16;  // documents share no id
+
+data::PackedRow row_of(const std::vector<int64_t>& lengths) {
+  data::PackedRow row;
+  row.document_lengths = lengths;
+  for (size_t d = 0; d < lengths.size(); ++d)
+    for (int64_t i = 0; i < lengths[d]; ++i) {
+      row.ids.push_back(kIdsOfEach * static_cast<int32_t>(d) + static_cast<int32_t>(i * i % 13));
+      row.targets.push_back(data::kIgnore);
+    }
+  return row;
+}
+
+struct Seen {
+  std::vector<std::vector<float>> hidden;    // of each token
+  std::vector<std::vector<float>> gradient;  // by the embedding of each id
+};
+
+std::vector<std::vector<float>> rows_of(const Tensor& tensor) {
+  std::vector<std::vector<float>> rows;
+  const int64_t width = tensor.dim(1);
+  for (int64_t i = 0; i < tensor.dim(0); ++i)
+    rows.emplace_back(tensor.data<float>() + i * width, tensor.data<float>() + (i + 1) * width);
+  return rows;
+}
+
+// Of Σ hidden · some weights: a document's part of it depends on its own tokens.
+Seen see(const char* type, const data::PackedRow& row, const Mesh& mesh) {
+  Seen seen;
+  std::mutex mutex;
+  collectives::launch("threads", {.ranks = mesh.size(), .deadline = 60}, [&](Group& ranks) {
+    const parallel::MeshGroups groups(ranks, mesh);
+    models::BuildOptions build;
+    build.dtype = DType::kF32;
+    build.ops = ops::all_eager();
+    build.purpose = models::Purpose::kTraining;
+    build.ranks = groups.model();
+    Json config = tiny_config(type);
+    const auto model = models::build_model(config, "tiny", build);
+    layers::ParameterStore& parameters = model->decoder.parameters();
+    parameters.initialize(7, 0.3);
+    parameters.enable_gradients(DType::kF32);
+    const training::MicroBatch batch = training::gather({row}, 0, 1, training::form_of(model->decoder));
+    Tape tape;
+    const Var hidden = model->decoder.forward(tape, batch.input);
+    const Tensor slopes = Tensor::empty(hidden.shape(), DType::kF32);
+    for (int64_t i = 0; i < slopes.numel(); ++i)
+      slopes.data<float>()[i] = static_cast<float>(i % slopes.dim(1)) / 32.f - 0.4f;
+    tape.backward(hidden, slopes);
+    const Tensor gradient = parameters.at("embedding.weight").grad->grad().clone();
+    groups.data().all_reduce("gradients", gradient);
+    const layers::TokenCut& cut = batch.input.cut;
+    const Tensor all = Tensor::zeros({cut.tokens(), hidden.shape()[1]}, DType::kF32);
+    const auto mine = hidden.value.values<float>();
+    const auto parts = ranks.gather("hidden states", std::span<const float>(mine));
+    for (int rank = 0; rank < ranks.size(); ++rank)
+      cut.put(rank, Tensor::from(std::span<const float>(parts[static_cast<size_t>(rank)]), hidden.shape()),
+              all);
+    const std::lock_guard lock(mutex);
+    seen = {rows_of(all), rows_of(gradient)};
+  });
+  return seen;
+}
+
+TEST(ContextDocuments, ATokenChangesItsDocumentAlone) {
+  const std::vector<int64_t> lengths{37, 51, 40};
+  const int64_t changed = 37 + 20;
+  for (const char* const type : {"qwen3", "qwen3_next", "deepseek_v3", "gpt_oss"})
+    for (const int ranks : {2, 4}) {
+      SCOPED_TRACE(fmt::format("{}, context {}", type, ranks));
+      data::PackedRow row = row_of(lengths);
+      const Seen before = see(type, row, {.context = ranks});
+      row.ids[static_cast<size_t>(changed)] = kIdsOfEach + 14;
+      const Seen after = see(type, row, {.context = ranks});
+      for (size_t t = 0; t < row.ids.size(); ++t) {
+        const bool sees = t >= static_cast<size_t>(changed) && t < 37 + 51;
+        EXPECT_EQ(before.hidden[t] == after.hidden[t], !sees) << t;
+      }
+      const auto first = static_cast<size_t>(kIdsOfEach);
+      for (size_t id = 0; id < 3 * first; ++id) {
+        if (id >= first && id < 2 * first) continue;
+        EXPECT_EQ(before.gradient[id], after.gradient[id]) << id;
+      }
+      EXPECT_NE(before.gradient[first], after.gradient[first]);
+    }
+}
+
+}  // namespace
+}  // namespace temper::recipes

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Proves every division of a run between 2, 4 and 8 ranks with `temper verify-layout`.
 
-Goes over all products of the degrees of the mesh's axes (with each shard_level), for small
+Goes over all products of the degrees of the mesh's axes (with each shard_level and both methods of context ranks), for small
 models of four kinds (dense, a mixture, a mixture with latent attention and a shared expert, a hybrid), trained
 in full, by adapters with dropout, and by preferences. Prints for each kind the worst figures of its meshes, and
 every mesh that is refused or differs. The exit code is 1 where one differs.
@@ -54,6 +54,7 @@ WAYS = {
     "adapters": lambda model: ["--adapters", json.dumps([LINEARS] if model == "dense" else [LINEARS, EXPERTS])],
     "preferences": lambda model: ["--recipe", "preference", "--data.max_length", "64"],
 }
+METHODS = ["ulysses", "ring"]  # of context ranks
 AXES = ["replicate", "shard", "context", "tensor", "expert"]  # of the mesh (src/weights/mesh.h)
 FIGURES = ["first loss", "later losses", "gradient norms", "gradients"]
 
@@ -66,7 +67,8 @@ def meshes(ranks, experts):
         if math.prod(degrees) != ranks or (mesh["expert"] > 1 and not experts):
             continue
         for level in (1, 2, 3) if mesh["shard"] * mesh["context"] * mesh["expert"] > 1 else (1,):
-            yield mesh | {"shard_level": level}
+            for method in METHODS if mesh["context"] > 1 else (None,):
+                yield mesh | {"shard_level": level} | ({"context_method": method} if method else {})
 
 
 def verify(program, run, ranks, mesh, flags):

@@ -8,6 +8,32 @@
 
 namespace temper::layers {
 
+AdapterRows AdapterRows::part(int64_t first, int64_t count) const {
+  AdapterRows part = *this;
+  part.rows = count;
+  part.pieces.clear();
+  int64_t before = 0;
+  for (const TokenRange& piece : pieces) {
+    const int64_t from = std::max(before, first), until = std::min(before + piece.count, first + count);
+    if (from < until) part.pieces.push_back({piece.first + from - before, until - from});
+    before += piece.count;
+  }
+  if (pieces.empty()) part.first_row += first;
+  return part;
+}
+
+AdapterRows AdapterRows::own(const TokenCut& cut) const {
+  if (cut.is_whole()) return *this;
+  const auto ranges = cut.own();
+  AdapterRows own = *this;
+  own.rows = cut.tokens_of(cut.place());
+  if (ranges.size() == 1)
+    own.first_row += ranges.front().first;
+  else
+    own.pieces.assign(ranges.begin(), ranges.end());
+  return own;
+}
+
 AdaptedRows::AdaptedRows(std::vector<AdapterRows> rows, int64_t tokens) : rows_(std::move(rows)) {
   int64_t count = 0;
   for (const AdapterRows& each : rows_) count += each.rows;
@@ -23,9 +49,7 @@ AdaptedRows AdaptedRows::part(int64_t first, int64_t tokens) const {
         &each == &rows_.back() ? std::max(begin + each.rows, first + tokens) : begin + each.rows;
     const int64_t from = std::max(begin, first), until = std::min(end, first + tokens);
     if (from < until) {
-      part.push_back(each);
-      part.back().rows = until - from;
-      part.back().first_row += from - begin;
+      part.push_back(each.part(from - begin, until - from));
     }
     begin += each.rows;
   }

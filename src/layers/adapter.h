@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "layers/parameters/parameters.h"
+#include "layers/token_cut.h"
 #include "weights/lora.h"
 
 namespace temper::layers {
@@ -70,6 +71,13 @@ struct AdapterRows {
   bool training = false;
   uint64_t seed = 0, step = 0;
   int64_t first_row = 0;
+  // Where the rows are, counted from first_row, where they do not follow one another.
+  std::vector<TokenRange> pieces = {};
+
+  // Some consecutive ones of them, which may reach beyond the last.
+  AdapterRows part(int64_t first, int64_t count) const;
+  // Of a part of a pass that is all of them, those of a context rank.
+  AdapterRows own(const TokenCut& cut) const;
 };
 
 }  // namespace temper::layers

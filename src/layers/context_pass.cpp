@@ -45,22 +45,19 @@ int64_t ColumnBlock::first_column(int rank, int ranks) const {
   return own_columns(ranks) * rank;
 }
 
-void check_context_heads(std::string_view what, int64_t heads, int ranks) {
-  if (heads % ranks == 0) return;
-  fail("[parallel.context] is {}, but {} {} cannot be divided equally by it; set context to {}", ranks, heads,
-       what, divisors_text(heads));
+std::string refuses_heads(std::string_view what, int64_t heads, int ranks) {
+  if (heads % ranks == 0) return {};
+  return fmt::format("{} {} cannot be divided equally between {} ranks; set context to {}", heads, what,
+                     ranks, divisors_text(heads));
 }
 
-void check_shared_context_heads(std::string_view what, int64_t heads, int ranks) {
-  if (heads % ranks == 0 || ranks % heads == 0) return;
-  fail(
-      "[parallel.context] is {}, but {} {} can neither be divided equally by it nor shared; set context to "
-      "{}",
-      ranks, heads, what, divisors_text(heads));
+std::string refuses_shared_heads(std::string_view what, int64_t heads, int ranks) {
+  return ranks % heads == 0 ? std::string() : refuses_heads(what, heads, ranks);
 }
 
-ContextPass::ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows rows)
-    : group_(&ranks), cut_(std::move(cut)), rows_(std::move(rows)) {
+ContextPass::ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows rows,
+                         std::optional<ContextKeys> keys)
+    : group_(&ranks), cut_(std::move(cut)), rows_(std::move(rows)), keys_(std::move(keys)) {
   invariant(cut_.ranks() == ranks.size() && cut_.place() == ranks.rank(),
             "the tokens of a pass are cut between its context ranks");
 }
@@ -160,6 +157,30 @@ Var ContextPass::own_tokens(Tape& tape, const Var& y) const {
                      [this_pass = *this, shares, slot = y.slot](const Tensor& grad) {
                        slot->add(this_pass.spread({grad}, shares));
                      });
+}
+
+Var ContextPass::all_tokens(Tape& tape, const Var& x) const {
+  const auto like = [](const Tensor& value, int64_t rows) {
+    Shape shape = value.shape();
+    shape[0] = rows;
+    return Tensor::empty(shape, value.dtype(), MemoryTag::kActivations, value.device());
+  };
+  const int64_t own = x.shape()[0];
+  Tensor all = group_->all_gather("keys of all tokens", x.value.contiguous());
+  if (!cut_.is_in_order()) {
+    const Tensor gathered = all;
+    all = like(gathered, cut_.tokens());
+    for (int rank = 0; rank < ranks(); ++rank) cut_.put(rank, gathered.narrow(0, rank * own, own), all);
+  }
+  return tape.record(all, {&x}, [this_pass = *this, own, like, slot = x.slot](const Tensor& grad) {
+    const TokenCut& cut = this_pass.cut_;
+    Tensor packed = grad.contiguous();
+    if (!cut.is_in_order()) {
+      packed = like(grad, grad.dim(0));
+      for (int rank = 0; rank < cut.ranks(); ++rank) cut.take(rank, grad, packed.narrow(0, rank * own, own));
+    }
+    slot->add(this_pass.group_->reduce_scatter("gradients of keys", packed));
+  });
 }
 
 Var ContextPass::own_rows(Tape& tape, const Var& parameter, const std::vector<ColumnBlock>& blocks) const {

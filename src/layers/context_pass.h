@@ -1,9 +1,12 @@
 #pragma once
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "collectives/group.h"
 #include "layers/adapted_rows.h"
+#include "layers/context_keys.h"
 #include "layers/token_cut.h"
 
 namespace temper::layers {
@@ -17,24 +20,29 @@ struct ColumnBlock {
   int64_t first_column(int rank, int ranks) const;  // of what the rank has
 };
 
-// An Error where this many context ranks cannot have as many of these heads each, or where they could neither
-// do so nor share each head between as many of them.
-void check_context_heads(std::string_view what, int64_t heads, int ranks);
-void check_shared_context_heads(std::string_view what, int64_t heads, int ranks);
+// Why this many context ranks cannot have as many of these heads each, or could neither do so nor share each
+// head between as many of them; empty where they can.
+std::string refuses_heads(std::string_view what, int64_t heads, int ranks);
+std::string refuses_shared_heads(std::string_view what, int64_t heads, int ranks);
 
-// What a mixer reads of the other context ranks in one pass, whose tokens they have between them. Ranks give
-// heads for tokens and get them back (Jacobs et al., "DeepSpeed Ulysses", 2023, arXiv:2309.14509): for as
-// long as tokens meet, each has all tokens of some heads instead of some tokens of all heads. All ranks of
-// the pass call the same functions, forward and backward; gradients come back as they went.
+// What a mixer reads of the other context ranks in one pass, whose tokens they have between them. Either
+// ranks give heads for tokens and get them back (Jacobs et al., "DeepSpeed Ulysses", 2023, arXiv:2309.14509):
+// for as long as tokens meet, each has all tokens of some heads instead of some tokens of all heads. Or each
+// gets the keys and values of all tokens, and computes with its own queries: one product over all keys of a
+// query, so that no partial results have to be put together. All ranks of the pass call the same functions,
+// forward and backward; gradients come back as they went.
 class ContextPass {
  public:
-  // `rows`: whose all tokens of the pass are. The group must outlive the passes that are recorded.
-  ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows rows);
+  // `rows`: whose all tokens of the pass are; `keys`: where keys travel. The group must outlive the passes
+  // that are recorded.
+  ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows rows,
+              std::optional<ContextKeys> keys = {});
 
   int ranks() const { return cut_.ranks(); }
   int place() const { return cut_.place(); }
   const TokenCut& cut() const { return cut_; }
   const AdaptedRows& rows() const { return rows_; }
+  const ContextKeys* keys() const { return keys_ ? &*keys_ : nullptr; }  // null: heads travel
 
   // The rank's pieces of each block, one after the other, of all tokens: [all tokens, own columns] for
   // x [own tokens, columns], whose columns are those of the blocks.
@@ -46,6 +54,8 @@ class ContextPass {
   // And back, of one block that has a piece for every rank: [own tokens, columns] for
   // y [all tokens, own columns].
   Var own_tokens(Tape& tape, const Var& y) const;
+  // [all tokens, columns], of x [own tokens, columns].
+  Var all_tokens(Tape& tape, const Var& x) const;
   // The rank's rows of each block of rows of a parameter, [rows, …].
   Var own_rows(Tape& tape, const Var& parameter, const std::vector<ColumnBlock>& blocks) const;
 
@@ -63,6 +73,7 @@ class ContextPass {
   collectives::Group* group_;
   TokenCut cut_;
   AdaptedRows rows_;
+  std::optional<ContextKeys> keys_;
 };
 
 }  // namespace temper::layers

@@ -79,6 +79,10 @@ struct BatchInput {
 
 WeightTable decoder_weight_table(const DecoderConfig& config);
 
+// How the context ranks of a mesh compute such a model together: by its mesh, which may leave it to the
+// heads. An Error, which names the key, where they cannot.
+ContextMethod context_method_of(const DecoderConfig& config, const Mesh& mesh);
+
 // The kernels of such a model, chosen once. Modules have the names of their parameters, without ".weight".
 // `mesh`: of the ranks of which each has a part.
 ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,

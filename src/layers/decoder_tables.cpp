@@ -110,6 +110,23 @@ WeightTable decoder_weight_table(const DecoderConfig& config) {
   return table;
 }
 
+ContextMethod context_method_of(const DecoderConfig& config, const Mesh& mesh) {
+  const auto refusal = [&](ContextMethod method) {
+    for (const Block& block : config.blocks)
+      if (std::string reason =
+              block.on_tensor_ranks(mesh.tensor).mixer->refuses_context(mesh.context, method);
+          !reason.empty())
+        return reason;
+    return std::string();
+  };
+  const bool chooses = mesh.context_method == ContextMethod::kAuto;
+  const ContextMethod wanted = chooses ? ContextMethod::kHeads : mesh.context_method;
+  const std::string reason = refusal(wanted);
+  if (reason.empty()) return wanted;
+  if (chooses && refusal(ContextMethod::kKeys).empty()) return ContextMethod::kKeys;
+  fail("[parallel.context] is {}: {}", mesh.context, reason);
+}
+
 ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,
                            const HardwareFacts& facts, const std::string& family, const StateFormat& format,
                            const Mesh& mesh) {

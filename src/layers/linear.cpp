@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "layers/glue.h"
+#include "primitives/primitives.h"
+
 namespace temper::layers {
 namespace {
 
@@ -32,9 +35,17 @@ Var Linear::bias(Tape& tape, const Var& whole) const {
 Var Linear::dropped(Tape& tape, const AdapterRows& rows, const Var& x) const {
   if (!drops(rows)) return x;
   const auto p = static_cast<float>(rows.adapter->config().dropout);
-  const ops::Dropout::Key key{rows.seed, rows.step, rows.adapter->update_of(weight_)->a,
-                              rows.first_row * columns_ + first_column_, columns_};
-  return ops::dropout(tape, dropout_, x, p, key);
+  const auto drop = [&](const Var& some, int64_t first) {
+    return ops::dropout(tape, dropout_, some, p,
+                        {rows.seed, rows.step, rows.adapter->update_of(weight_)->a,
+                         (rows.first_row + first) * columns_ + first_column_, columns_});
+  };
+  if (rows.pieces.empty()) return drop(x, 0);
+  std::vector<int64_t> counts;
+  for (const TokenRange& piece : rows.pieces) counts.push_back(piece.count);
+  std::vector<Var> parts = split_rows(tape, x, counts);
+  for (size_t i = 0; i < parts.size(); ++i) parts[i] = drop(parts[i], rows.pieces[i].first);
+  return primitives::concat_first(tape, parts);
 }
 
 Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu) const {

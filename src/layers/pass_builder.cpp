@@ -43,18 +43,13 @@ Tensor positions_of(const ops::PagedSequences& sequences, int64_t tokens, Device
   });
 }
 
-// The rank's tokens of each adapter: one piece of those that are together.
+// The rank's tokens of each adapter.
 AdaptedRows own_rows(const std::vector<AdapterRows>& all, const TokenCut& cut, int64_t tokens) {
   if (cut.is_whole() || all.empty()) return {all, tokens};
   std::vector<AdapterRows> own;
   int64_t first = 0;
   for (const AdapterRows& rows : all) {
-    const TokenCut part = cut.part(first, rows.rows);
-    for (const TokenRange& range : part.own()) {
-      own.push_back(rows);
-      own.back().rows = range.count;
-      own.back().first_row += range.first;
-    }
+    own.push_back(rows.own(cut.part(first, rows.rows)));
     first += rows.rows;
   }
   return {std::move(own), tokens};
@@ -110,8 +105,10 @@ Pass PassBuilder::of(const DecoderInput& input, const Decoder::Options& options)
     pass.counted = from_host(own_counted(input.counted, options.adapters, cut), device_);
   if (!cut.is_whole()) {
     invariant(ranks_.context != nullptr, "tokens are divided between context ranks");
+    const bool by_keys = context_method_of(config_, ranks_.mesh) == ContextMethod::kKeys;
     pass.context =
-        std::make_shared<ContextPass>(*ranks_.context, cut, AdaptedRows(options.adapters, input.ids.numel()));
+        std::make_shared<ContextPass>(*ranks_.context, cut, AdaptedRows(options.adapters, input.ids.numel()),
+                                      by_keys ? std::make_optional(context_keys(input)) : std::nullopt);
   }
   add_documents(pass, input);
   pass.stream = options.stream;

@@ -1,6 +1,7 @@
 #include "layers/token_cut.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -23,6 +24,14 @@ void for_each_range(std::span<const TokenRange> ranges, const F& f) {
   }
 }
 
+// Behind the others of a rank.
+void append(const TokenRange& range, std::vector<TokenRange>& own) {
+  if (!own.empty() && own.back().first + own.back().count == range.first)
+    own.back().count += range.count;
+  else
+    own.push_back(range);
+}
+
 }  // namespace
 
 TokenCut::TokenCut(std::vector<std::vector<TokenRange>> ranges, int place)
@@ -34,12 +43,32 @@ TokenCut TokenCut::of_parts(std::span<const int64_t> lengths, int ranks, int pla
   int64_t first = 0;
   for (const int64_t length : lengths) {
     const int64_t each = div_exact(length, ranks);
-    for (size_t rank = 0; rank < ranges.size(); ++rank, first += each) {
-      std::vector<TokenRange>& own = ranges[rank];
-      if (!own.empty() && own.back().first + own.back().count == first)
-        own.back().count += each;
-      else
-        own.push_back({first, each});
+    for (std::vector<TokenRange>& own : ranges) {
+      append({first, each}, own);
+      first += each;
+    }
+  }
+  return {std::move(ranges), place};
+}
+
+TokenCut TokenCut::balanced(std::span<const int64_t> lengths, std::span<const int64_t> costs, int ranks,
+                            int place) {
+  if (ranks == 1) return {};
+  const auto pieces = static_cast<size_t>(2 * ranks);
+  std::vector<std::vector<TokenRange>> ranges(static_cast<size_t>(ranks));
+  int64_t first = 0;
+  for (const int64_t length : lengths) {
+    const int64_t each = div_exact(length, 2 * ranks);
+    std::vector<std::pair<int64_t, int64_t>> by_cost;  // and where each piece begins
+    for (size_t piece = 0; piece < pieces; ++piece, first += each) {
+      const auto own = costs.subspan(static_cast<size_t>(first), static_cast<size_t>(each));
+      by_cost.emplace_back(std::accumulate(own.begin(), own.end(), int64_t{0}), first);
+    }
+    std::sort(by_cost.begin(), by_cost.end());
+    for (size_t rank = 0; rank < ranges.size(); ++rank) {
+      const auto [early, late] = std::minmax(by_cost[rank].second, by_cost[pieces - 1 - rank].second);
+      append({early, each}, ranges[rank]);
+      append({late, each}, ranges[rank]);
     }
   }
   return {std::move(ranges), place};

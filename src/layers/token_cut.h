@@ -25,6 +25,12 @@ class TokenCut {
   // many consecutive tokens of each.
   static TokenCut of_parts(std::span<const int64_t> lengths, int ranks, int place);
 
+  // The same with two pieces of each part, chosen so that all ranks have about the same cost: the piece that
+  // costs most with the one that costs least, and so on. Lengths are multiples of 2 · `ranks`. `costs` of all
+  // tokens, in the parts' order.
+  static TokenCut balanced(std::span<const int64_t> lengths, std::span<const int64_t> costs, int ranks,
+                           int place);
+
   bool is_whole() const { return ranges_.empty(); }
   int ranks() const { return is_whole() ? 1 : static_cast<int>(ranges_.size()); }
   int place() const { return place_; }

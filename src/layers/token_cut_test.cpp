@@ -40,6 +40,29 @@ TEST(TokenCut, CutsEachPartByItself) {
   EXPECT_THROW(TokenCut::of_parts(std::array<int64_t, 1>{7}, 2, 0), Error);
 }
 
+// Of one long document the first piece costs least and the last most.
+TEST(TokenCut, GivesRanksPiecesThatCostAlike) {
+  std::vector<int64_t> costs(16);
+  std::iota(costs.begin(), costs.end(), 1);
+  const std::array<int64_t, 1> all{16};
+  const TokenCut one = TokenCut::balanced(all, costs, 4, 0);
+  const auto ranges = [&](int rank) {
+    return std::vector<TokenRange>(one.of(rank).begin(), one.of(rank).end());
+  };
+  EXPECT_EQ(ranges(0), (std::vector<TokenRange>{{0, 2}, {14, 2}}));
+  EXPECT_EQ(ranges(1), (std::vector<TokenRange>{{2, 2}, {12, 2}}));
+  EXPECT_EQ(ranges(3), (std::vector<TokenRange>{{6, 4}}));  // neighbours
+  // Of documents of 8, 2, 2, 2 and 2 tokens the expensive end of the first goes with a short one.
+  costs = {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 1, 2, 1, 2, 1, 2};
+  const TokenCut packed = TokenCut::balanced(all, costs, 2, 0);
+  int64_t of_first = 0;
+  for (const TokenRange& range : packed.of(0))
+    for (int64_t t = range.first; t < range.first + range.count; ++t)
+      of_first += costs[static_cast<size_t>(t)];
+  EXPECT_EQ(of_first, 5 + 6 + 7 + 8 + 1 + 2 + 1 + 2);
+  EXPECT_TRUE(packed.is_even());
+}
+
 TEST(TokenCut, PutsEveryRanksTokensBack) {
   const TokenCut cut = TokenCut::of_parts(std::array<int64_t, 2>{4, 6}, 2, 0);
   const Tensor all = Tensor::from(numbers(20)).reshape({10, 2}), back = Tensor::zeros({10, 2}, DType::kI32);

@@ -50,13 +50,7 @@ struct AdapterTrainer::Part {
   layers::TokenCut cut;
 
   // Of the tokens that this rank computes.
-  layers::AdapterRows own_rows() const {
-    layers::AdapterRows own = rows;
-    if (cut.is_whole()) return own;
-    own.rows = cut.tokens_of(cut.place());
-    own.first_row += cut.own().front().first;
-    return own;
-  }
+  layers::AdapterRows own_rows() const { return rows.own(cut); }
   LossInputs inputs(const Var& hidden) const { return {hidden, targets, documents, cut, own_rows()}; }
 };
 

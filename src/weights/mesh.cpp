@@ -8,6 +8,18 @@
 
 namespace temper {
 
+std::string_view name_of(ContextMethod method) {
+  switch (method) {
+    case ContextMethod::kHeads:
+      return "ulysses";
+    case ContextMethod::kKeys:
+      return "ring";
+    case ContextMethod::kAuto:
+      return "auto";
+  }
+  return "";
+}
+
 int Mesh::size() const {
   int ranks = 1;
   for (const MeshAxis& axis : kMeshAxes) ranks *= this->*axis.degree;
@@ -51,6 +63,8 @@ std::string to_string(const Mesh& mesh) {
   for (const MeshAxis& axis : kMeshAxes)
     if (axis.has_own_rows || mesh.*axis.degree > 1)
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis.name, mesh.*axis.degree);
+  if (mesh.context > 1 && mesh.context_method != ContextMethod::kAuto)
+    text += fmt::format(", context_method {}", name_of(mesh.context_method));
   if (mesh.shard_level > 1) text += fmt::format(", shard_level {}", mesh.shard_level);
   return text;
 }

@@ -7,6 +7,12 @@
 
 namespace temper {
 
+// How context ranks bring the tokens of a row together where they meet: each gets all tokens of some heads
+// (Ulysses), or the keys and values of all tokens. The first is taken unless heads cannot be divided so.
+enum class ContextMethod { kAuto, kHeads, kKeys };
+
+std::string_view name_of(ContextMethod method);  // "auto", "ulysses", "ring"
+
 struct Mesh;
 using MeshDegree = int Mesh::*;  // a name, as nvcc writes the type itself so that its host compiler warns
 
@@ -20,6 +26,7 @@ struct Mesh {
   // Between mixers and channels each tensor rank has some of the tokens (Korthikanti et al., "Reducing
   // Activation Recomputation in Large Transformer Models", 2022); otherwise all of them have all.
   bool sequence = true;
+  ContextMethod context_method = ContextMethod::kAuto;
   // What sharded ranks have parts of: 1, masters and moments; 2, sums of gradients, too; 3, the layers'
   // matrices, too, which are whole only while a layer computes.
   int shard_level = 1;

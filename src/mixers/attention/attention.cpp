@@ -136,6 +136,7 @@ class BoundAttention : public layers::BoundMixer {
     const Var sinks = sinks_.leaf(tape);
     if (pass.context == nullptr) return attend(tape, heads, sinks, pass);
     const layers::ContextPass& context = *pass.context;
+    if (context.keys() != nullptr) return attend_to_all(tape, heads, sinks, context);
     const int64_t dim = config_.head_dim;
     const layers::ColumnBlock q{config_.num_heads * dim, config_.num_heads},
         kv{config_.num_kv_heads * dim, config_.num_kv_heads};
@@ -158,12 +159,32 @@ class BoundAttention : public layers::BoundMixer {
       k = primitives::gather_rows(tape, k, *pass.seen);
       v = primitives::gather_rows(tape, v, *pass.seen);
     }
+    return attend(tape, {heads.q, k, v}, sinks, pass.cu_seqlens_q, pass.cu_seqlens_k);
+  }
+
+  // The rank's own queries, and the keys and values of all tokens of its context ranks.
+  Var attend_to_all(Tape& tape, const ops::RotatedHeads& heads, const Var& sinks,
+                    const layers::ContextPass& context) const {
+    const int64_t dim = config_.head_dim, columns = config_.num_kv_heads * dim;
+    const Var all = context.all_tokens(
+        tape,
+        layers::join_columns(tape, {layers::merge_heads(tape, heads.k), layers::merge_heads(tape, heads.v)}));
+    const layers::ContextKeys& keys = *context.keys();
+    const std::vector<Var> parts =
+        layers::split_columns(tape, primitives::gather_rows(tape, all, keys.seen), {columns, columns});
+    return attend(
+        tape, {heads.q, layers::split_heads(tape, parts[0], dim), layers::split_heads(tape, parts[1], dim)},
+        sinks, keys.cu_seqlens_q, keys.cu_seqlens_k);
+  }
+
+  Var attend(Tape& tape, const ops::RotatedHeads& heads, const Var& sinks, const Tensor& cu_seqlens_q,
+             const Tensor& cu_seqlens_k) const {
     ops::Attention op;
-    op.cu_seqlens_q = pass.cu_seqlens_q;
-    op.cu_seqlens_k = pass.cu_seqlens_k;
+    op.cu_seqlens_q = cu_seqlens_q;
+    op.cu_seqlens_k = cu_seqlens_k;
     op.scale = scale_;
     op.window = config_.window;
-    return ops::attention(tape, attention_, heads.q, k, v, op, sinks);
+    return ops::attention(tape, attention_, heads.q, heads.k, heads.v, op, sinks);
   }
 
   AttentionConfig config_;
@@ -213,9 +234,10 @@ class Attention : public layers::Mixer {
     return attention(own);
   }
 
-  void check_context(int ranks) const override {
-    layers::check_context_heads("query heads", c_.num_heads, ranks);
-    layers::check_shared_context_heads("key heads", c_.num_kv_heads, ranks);
+  std::string refuses_context(int ranks, ContextMethod method) const override {
+    if (method == ContextMethod::kKeys) return {};
+    const std::string queries = layers::refuses_heads("query heads", c_.num_heads, ranks);
+    return queries.empty() ? layers::refuses_shared_heads("key heads", c_.num_kv_heads, ranks) : queries;
   }
 
   void name_ops(layers::OpScope& ops) const override {

@@ -59,9 +59,12 @@ class GatedDelta : public layers::Mixer {
     return gated_delta(own);
   }
 
-  void check_context(int ranks) const override {
-    layers::check_context_heads("value heads of gated delta layers", c_.heads, ranks);
-    layers::check_shared_context_heads("key heads of gated delta layers", c_.key_heads, ranks);
+  // Its heads are divided in either way.
+  std::string refuses_context(int ranks, ContextMethod) const override {
+    const std::string values = layers::refuses_heads("value heads of gated delta layers", c_.heads, ranks);
+    return values.empty()
+               ? layers::refuses_shared_heads("key heads of gated delta layers", c_.key_heads, ranks)
+               : values;
   }
 
   void name_ops(layers::OpScope& ops) const override {

@@ -155,35 +155,62 @@ class BoundLatentAttention : public layers::BoundMixer {
 
   Var attend_to(Tape& tape, const Var& q, const Var& latent, const Var& k_rope, const AdaptedRows& rows,
                 const Pass& pass) const {
-    ops::LatentHeads expansion;
-    expansion.heads = c_.num_heads;
-    expansion.nope_dim = c_.qk_nope_head_dim;
-    auto [k, v] = ops::latent_heads(tape, heads_, kv_b_(tape, latent, rows), k_rope, expansion);
-    if (pass.context == nullptr) return attend_to(tape, q, k, v, pass);
+    if (pass.context != nullptr && pass.context->keys() != nullptr)
+      return attend_to_all(tape, q, latent, k_rope, *pass.context);
+    const KeysAndValues all = expand(tape, latent, k_rope, rows);
+    if (pass.context == nullptr) return attend_to(tape, q, all, pass);
     const auto block = [&](const Var& x) {
       return layers::ContextPass::Heads{layers::merge_heads(tape, x),
                                         {{x.shape()[1] * x.shape()[2], c_.num_heads}}};
     };
-    const std::vector<Var> own = pass.context->own_heads(tape, {block(q), block(k), block(v)});
-    const auto heads = [&](size_t i, const Var& like) {
+    const std::vector<Var> own = pass.context->own_heads(tape, {block(q), block(all.k), block(all.v)});
+    const auto own_heads = [&](size_t i, const Var& like) {
       return layers::split_heads(tape, own[i], like.shape()[2]);
     };
-    const Var y = attend_to(tape, heads(0, q), heads(1, k), heads(2, v), pass);
+    const Var y = attend_to(tape, own_heads(0, q), {own_heads(1, all.k), own_heads(2, all.v)}, pass);
     return layers::split_heads(tape, pass.context->own_tokens(tape, layers::merge_heads(tape, y)),
-                               v.shape()[2]);
+                               all.v.shape()[2]);
+  }
+
+  struct KeysAndValues {
+    Var k, v;  // [tokens, heads, dim]
+  };
+  KeysAndValues expand(Tape& tape, const Var& latent, const Var& k_rope, const AdaptedRows& rows) const {
+    ops::LatentHeads expansion;
+    expansion.heads = c_.num_heads;
+    expansion.nope_dim = c_.qk_nope_head_dim;
+    const auto [k, v] = ops::latent_heads(tape, heads_, kv_b_(tape, latent, rows), k_rope, expansion);
+    return {k, v};
+  }
+  static KeysAndValues chosen(Tape& tape, const KeysAndValues& all, const primitives::ChosenRows& rows) {
+    return {primitives::gather_rows(tape, all.k, rows), primitives::gather_rows(tape, all.v, rows)};
+  }
+
+  // The rank's own queries, and what all tokens of its context ranks keep: latents travel, not the keys and
+  // values of all heads.
+  Var attend_to_all(Tape& tape, const Var& q, const Var& latent, const Var& k_rope,
+                    const layers::ContextPass& context) const {
+    const Var all = context.all_tokens(tape, layers::join_columns(tape, {latent, k_rope}));
+    const std::vector<Var> parts = layers::split_columns(tape, all, {c_.kv_lora_rank, c_.qk_rope_head_dim});
+    const KeysAndValues heads =
+        expand(tape, layers::compact(tape, parts[0]), layers::compact(tape, parts[1]), context.rows());
+    const layers::ContextKeys& keys = *context.keys();
+    return attend(tape, q, chosen(tape, heads, keys.seen), keys.cu_seqlens_q, keys.cu_seqlens_k);
   }
 
   // Of all tokens.
-  Var attend_to(Tape& tape, const Var& q, Var k, Var v, const Pass& pass) const {
-    if (pass.seen) {
-      k = primitives::gather_rows(tape, k, *pass.seen);
-      v = primitives::gather_rows(tape, v, *pass.seen);
-    }
+  Var attend_to(Tape& tape, const Var& q, const KeysAndValues& all, const Pass& pass) const {
+    return attend(tape, q, pass.seen ? chosen(tape, all, *pass.seen) : all, pass.cu_seqlens_q,
+                  pass.cu_seqlens_k);
+  }
+
+  Var attend(Tape& tape, const Var& q, const KeysAndValues& heads, const Tensor& cu_seqlens_q,
+             const Tensor& cu_seqlens_k) const {
     ops::Attention op;
-    op.cu_seqlens_q = pass.cu_seqlens_q;
-    op.cu_seqlens_k = pass.cu_seqlens_k;
+    op.cu_seqlens_q = cu_seqlens_q;
+    op.cu_seqlens_k = cu_seqlens_k;
     op.scale = scale_;
-    return ops::attention(tape, attention_, q, k, v, op);
+    return ops::attention(tape, attention_, q, heads.k, heads.v, op);
   }
 
   LatentAttentionConfig c_;

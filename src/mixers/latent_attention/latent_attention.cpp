@@ -63,8 +63,9 @@ class LatentAttention : public layers::Mixer {
     return latent_attention(own);
   }
 
-  void check_context(int ranks) const override {
-    layers::check_context_heads("heads of latent attention", c_.num_heads, ranks);
+  std::string refuses_context(int ranks, ContextMethod method) const override {
+    if (method == ContextMethod::kKeys) return {};
+    return layers::refuses_heads("heads of latent attention", c_.num_heads, ranks);
   }
 
   void name_ops(layers::OpScope& ops) const override {

@@ -26,6 +26,11 @@ void describe(config::Schema& s, ParallelConfig& c) {
   degree("context",
          "Context parallelism: the number of ranks that divide the tokens of each row between them, for rows "
          "that are too long for one; auto is all ranks that the other degrees leave.");
+  s.choice(
+      "context_method", c.context_method,
+      {{"auto", ContextMethod::kAuto}, {"ulysses", ContextMethod::kHeads}, {"ring", ContextMethod::kKeys}},
+      "How context ranks compute attention: ulysses gives each of them all tokens of some heads, ring the "
+      "keys and values of all tokens; auto is ulysses where the heads can be divided.");
   degree(
       "tensor",
       "The number of ranks that divide every layer: heads, widths and the vocabulary; auto is all ranks that "

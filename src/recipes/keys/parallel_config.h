@@ -17,6 +17,7 @@ struct ParallelConfig {
 
   Degrees degrees = usual_degrees();
   std::string& degree(std::string_view axis) { return degrees[index_of_axis(axis)]; }
+  ContextMethod context_method = ContextMethod::kAuto;
   int64_t shard_level = 1;
   std::optional<bool> sequence;  // absent: with more than one tensor rank
   bool check = false;

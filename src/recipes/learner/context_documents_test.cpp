@@ -81,12 +81,13 @@ TEST(ContextDocuments, ATokenChangesItsDocumentAlone) {
   const std::vector<int64_t> lengths{37, 51, 40};
   const int64_t changed = 37 + 20;
   for (const char* const type : {"qwen3", "qwen3_next", "deepseek_v3", "gpt_oss"})
-    for (const int ranks : {2, 4}) {
-      SCOPED_TRACE(fmt::format("{}, context {}", type, ranks));
+    for (const Mesh& mesh : {Mesh{.context = 2}, Mesh{.context = 4},
+                             Mesh{.context = 2, .context_method = ContextMethod::kKeys}}) {
+      SCOPED_TRACE(fmt::format("{}, {}", type, to_string(mesh)));
       data::PackedRow row = row_of(lengths);
-      const Seen before = see(type, row, {.context = ranks});
+      const Seen before = see(type, row, mesh);
       row.ids[static_cast<size_t>(changed)] = kIdsOfEach + 14;
-      const Seen after = see(type, row, {.context = ranks});
+      const Seen after = see(type, row, mesh);
       for (size_t t = 0; t < row.ids.size(); ++t) {
         const bool sees = t >= static_cast<size_t>(changed) && t < 37 + 51;
         EXPECT_EQ(before.hidden[t] == after.hidden[t], !sees) << t;

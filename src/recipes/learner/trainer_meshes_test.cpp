@@ -108,5 +108,14 @@ TEST(TrainerMeshes, ContextRanksLearnWhatOneRankDoes) {
   expect_one("qwen3_moe", {{.context = 2, .expert = 2}, {.context = 2, .tensor = 2, .expert = 2}}, 1);
 }
 
+// Pieces of rows that cost alike are on a rank then, and keys travel, also where heads could.
+TEST(TrainerMeshes, ContextRanksThatGatherKeysLearnWhatOneRankDoes) {
+  constexpr ContextMethod kKeys = ContextMethod::kKeys;
+  for (const char* const type : {"qwen3", "gpt_oss", "gemma3_text", "deepseek_v3", "qwen3_next"})
+    expect_one(type, {{.context = 2, .context_method = kKeys}, {.context = 4, .context_method = kKeys}}, 1);
+  expect_one("qwen3_moe", {{.context = 2, .tensor = 2, .expert = 2, .context_method = kKeys}}, 1);
+  expect_one("olmo2", {{.context = 8}}, 1);  // more ranks than heads
+}
+
 }  // namespace
 }  // namespace temper::recipes

@@ -96,6 +96,12 @@ Mesh mesh_of(const RunConfig& run, int ranks) {
         "leave "
         "it out",
         config.shard_level);
+  if (config.context_method != ContextMethod::kAuto && mesh.context == 1)
+    fail(
+        "[parallel.context_method] is about tokens of rows that ranks divide, and parallel.context is 1; "
+        "leave "
+        "it out");
+  mesh.context_method = config.context_method;
   mesh.sequence = config.sequence.value_or(true);
   mesh.shard_level = static_cast<int>(config.shard_level);
   return mesh;
@@ -113,9 +119,7 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
         "it out");
   check_quantized(mesh, model, config);
   if (mesh.tensor * mesh.expert > 1) check_divided(model, mesh, config);
-  if (mesh.context == 1) return;
-  for (const layers::Block& block : model.blocks)
-    block.on_tensor_ranks(mesh.tensor).mixer->check_context(mesh.context);
+  if (mesh.context > 1) layers::context_method_of(model, mesh);  // says what cannot be divided
 }
 
 Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const layers::DecoderConfig& model,

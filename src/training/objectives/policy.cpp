@@ -36,6 +36,7 @@ Var logits_of(Tape& tape, const layers::Decoder& model, const Var& hidden, const
   const Var own =
       p::gather_rows(tape, hidden, p::ChosenRows(chosen.positions, hidden.shape()[0], tape.recording()));
   rows.rows = chosen.ids.numel();
+  rows.pieces.clear();
   return rows.adapter == nullptr ? model.logits(tape, own) : model.logits(tape, own, {rows});
 }
 

@@ -39,6 +39,7 @@ Var logits_of(Tape& tape, const layers::Decoder& model, const Var& hidden, const
               layers::AdapterRows rows) {
   const Var own = p::gather_rows(tape, hidden, p::ChosenRows(positions, hidden.shape()[0], tape.recording()));
   rows.rows = positions.numel();
+  rows.pieces.clear();
   rows.first_row += positions.data<int32_t>()[0];  // dropout differs from part to part
   return model.own_logits(tape, own, rows);
 }

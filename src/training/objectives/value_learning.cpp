@@ -14,6 +14,7 @@ namespace p = primitives;
 Var values_at(Tape& tape, const layers::Decoder& model, const Var& hidden,
               const std::vector<int32_t>& positions, layers::AdapterRows rows) {
   rows.rows = std::ssize(positions);
+  rows.pieces.clear();
   const p::ChosenRows chosen(Tensor::from(positions), hidden.shape()[0], tape.recording());
   return model.values(tape, p::gather_rows(tape, hidden, chosen), rows);
 }

@@ -56,10 +56,22 @@ int64_t DocumentSpan::shared() const {
   return rest;
 }
 
-int64_t PassForm::token_step() const { return (padded ? kTokenStep : 1) * context_ranks; }
+int64_t PassForm::token_step() const { return (padded ? kTokenStep : balanced ? 2 : 1) * context_ranks; }
+
+// A token attends to those before it and to itself.
+layers::TokenCut PassForm::cut(std::span<const int64_t> parts, const Tensor& positions) const {
+  if (!balanced) return layers::TokenCut::of_parts(parts, context_ranks, context_place);
+  std::vector<int64_t> costs;
+  const Tensor places = positions.narrow(0, 0, 1).contiguous();
+  for (const int32_t position : places.values<int32_t>()) costs.push_back(position + 1);
+  return layers::TokenCut::balanced(parts, costs, context_ranks, context_place);
+}
 
 PassForm form_of(const layers::Decoder& model) {
-  return {is_apart(model.device()), model.ranks().context_ranks(), model.ranks().context_place()};
+  const layers::ModelRanks& ranks = model.ranks();
+  return {is_apart(model.device()), ranks.context_ranks(), ranks.context_place(),
+          ranks.context != nullptr &&
+              layers::context_method_of(model.config(), ranks.mesh) == ContextMethod::kKeys};
 }
 
 std::vector<DocumentSpan> own_documents(std::span<const DocumentSpan> documents, const Tensor& targets,
@@ -90,8 +102,7 @@ MicroBatch dummy_batch(const PassForm& form) {
   MicroBatch batch;
   batch.input = layers::make_input(ids, parts.lengths, {});
   batch.input.counted = Tensor::from(std::vector<int32_t>{0});
-  batch.input.cut =
-      layers::TokenCut::of_parts(std::array{std::ssize(ids)}, form.context_ranks, form.context_place);
+  batch.input.cut = form.cut(std::array{std::ssize(ids)}, batch.input.positions);
   batch.targets = Tensor::from(targets);
   return batch;
 }
@@ -134,7 +145,7 @@ MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t
   if (!parts.any_continues()) parts.continued.clear();
   batch.input = layers::make_input(ids, parts.lengths, std::move(parts.continued));
   if (pads) batch.input.counted = Tensor::from(counted);
-  if (pads) batch.input.cut = layers::TokenCut::of_parts(padded, form.context_ranks, form.context_place);
+  if (form.context_ranks > 1) batch.input.cut = form.cut(padded, batch.input.positions);
   batch.targets = Tensor::from(targets);
   return batch;
 }

@@ -38,6 +38,11 @@ std::vector<DocumentSpan> own_documents(std::span<const DocumentSpan> documents,
 struct PassForm {
   bool padded = false;
   int context_ranks = 1, context_place = 0;
+  bool balanced =
+      false;  // context ranks have pieces of about the same cost of attention (TokenCut::balanced)
+
+  // Of parts of these lengths, whose tokens have these positions (DecoderInput).
+  layers::TokenCut cut(std::span<const int64_t> parts, const Tensor& positions) const;
 
   // Tokens of a pass, or of each adapter's part of it, are a multiple of this.
   int64_t token_step() const;

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include "bench/arguments.h"
 #include "bench/gpu/gpu_bench.h"
@@ -77,10 +78,17 @@ void latent(const GpuBench& bench, DType dtype, int64_t sequences, int64_t heads
   ops::LatentDecode op;
   op.q = values({sequences, heads, kNope + kRope});
   op.latent = values({sequences, kRank + kRope});
-  op.cache = values({sequences, length + 1, kRank + kRope});
-  op.lengths =
-      Tensor::from(std::vector<int32_t>(static_cast<size_t>(sequences), static_cast<int32_t>(length)))
-          .on(bench.device());
+  const int64_t page_tokens = 16, pages = length / page_tokens + 1;
+  op.cache = values({sequences * pages, page_tokens, kRank + kRope});
+  std::vector<int32_t> starts(static_cast<size_t>(sequences) + 1),
+      places(static_cast<size_t>(sequences * pages));
+  std::iota(starts.begin(), starts.end(), 0);
+  std::iota(places.begin(), places.end(), 0);
+  op.sequences = {
+      Tensor::from(starts),
+      Tensor::from(std::vector<int32_t>(static_cast<size_t>(sequences), static_cast<int32_t>(length))),
+      Tensor::from(places).reshape({sequences, pages})};
+  op.lengths = op.sequences.held.on(bench.device());
   op.scale = 1 / std::sqrt(static_cast<float>(kNope + kRope));
   op.weight = values({heads * (kNope + kValue), kRank}, 0.04f);
   const std::string name = fmt::format("latent decode, {}, {} heads, {} sequences of {}", to_string(dtype),

@@ -58,14 +58,6 @@ void check_rotary_tables(std::string_view op, const Tensor& positions, int64_t t
       fail("[{}] position {} is outside the {} positions of the model's context", op, position, cos.dim(0));
 }
 
-void check_lengths(std::string_view op, const Tensor& lengths, int64_t sequences, int64_t capacity) {
-  check_shape(op, "lengths", lengths, {sequences});
-  check_dtype(op, "lengths", lengths, DType::kI32);
-  for (const int32_t length : visible_ids(lengths))
-    if (length < 0 || length >= capacity)
-      fail("[{}] a sequence has {} tokens, no room for one more in a cache of {}", op, length, capacity);
-}
-
 void check_starts(std::string_view op, std::string_view name, const Tensor& starts, int64_t tokens) {
   check_ndim(op, name, starts, 1);
   check_dtype(op, name, starts, DType::kI32);

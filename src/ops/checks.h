@@ -19,8 +19,6 @@ void check_contiguous(std::string_view op, std::string_view name, const Tensor& 
 // Rotary positions [tokens] int32 and tables [max_positions, half] float32; a position outside the tables.
 void check_rotary_tables(std::string_view op, const Tensor& positions, int64_t tokens, const Tensor& cos,
                          const Tensor& sin);
-// [sequences] int32: the tokens in each sequence's cache, which has room for one more.
-void check_lengths(std::string_view op, const Tensor& lengths, int64_t sequences, int64_t capacity);
 // int32 on the CPU, from 0 to tokens, not decreasing (cu_seqlens).
 void check_starts(std::string_view op, std::string_view name, const Tensor& starts, int64_t tokens);
 

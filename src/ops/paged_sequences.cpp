@@ -83,42 +83,18 @@ void write_pages(const Tensor& pages, const PagedSequences& sequences, const Ten
     places.narrow(0, run.place, run.tokens).copy_from(rows.narrow(0, run.row, run.tokens));
 }
 
-namespace {
-
-// Rows of the sequences' tokens, each sequence's from `begins` on.
-void read_into(const Tensor& rows, const Tensor& pages, const PagedSequences& sequences,
-               const std::vector<int64_t>& begins) {
+Tensor read_pages(const Tensor& pages, const PagedSequences& sequences) {
   const Tensor places = places_of(pages);
+  const std::vector<int32_t> starts = sequences.starts_k();
   std::vector<PageRun> runs;
   for (int64_t s = 0; s < sequences.count(); ++s)
-    add_runs(sequences, s, 0, sequences.length(s), pages.dim(1), begins[static_cast<size_t>(s)], runs);
+    add_runs(sequences, s, 0, sequences.length(s), pages.dim(1), starts[static_cast<size_t>(s)], runs);
+  Shape shape = places.shape();
+  shape[0] = starts.back();
+  const Tensor rows = Tensor::empty(shape, pages.dtype(), MemoryTag::kActivations, pages.device());
   for (const PageRun& run : runs)
     rows.narrow(0, run.row, run.tokens).copy_from(places.narrow(0, run.place, run.tokens));
-}
-
-Tensor empty_rows(const Tensor& pages, int64_t rows) {
-  Shape shape = places_of(pages).shape();
-  shape[0] = rows;
-  return Tensor::empty(shape, pages.dtype(), MemoryTag::kActivations, pages.device());
-}
-
-}  // namespace
-
-Tensor read_pages(const Tensor& pages, const PagedSequences& sequences) {
-  const std::vector<int32_t> starts = sequences.starts_k();
-  const Tensor rows = empty_rows(pages, starts.back());
-  read_into(rows, pages, sequences, {starts.begin(), starts.end()});
   return rows;
-}
-
-Tensor read_pages_apart(const Tensor& pages, const PagedSequences& sequences) {
-  int64_t longest = 0;
-  for (int64_t s = 0; s < sequences.count(); ++s) longest = std::max(longest, sequences.length(s));
-  std::vector<int64_t> begins;
-  for (int64_t s = 0; s < sequences.count(); ++s) begins.push_back(s * longest);
-  const Tensor rows = empty_rows(pages, sequences.count() * longest);
-  read_into(rows, pages, sequences, begins);
-  return rows.split_dim(0, longest);
 }
 
 }  // namespace temper::ops

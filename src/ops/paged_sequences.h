@@ -48,7 +48,4 @@ void write_pages(const Tensor& pages, const PagedSequences& sequences, const Ten
 // The rows of all tokens of all sequences, one sequence behind the other: [starts_k().back(), …], compact.
 Tensor read_pages(const Tensor& pages, const PagedSequences& sequences);
 
-// The same apart: [sequences, longest, …], compact; what is behind the end of a sequence is not written.
-Tensor read_pages_apart(const Tensor& pages, const PagedSequences& sequences);
-
 }  // namespace temper::ops

@@ -1,7 +1,5 @@
 #include "ops/latent_decode/latent_decode.h"
 
-#include <utility>
-
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "ops/op_listener.h"
@@ -20,11 +18,9 @@ void check_weight_and_cache(const LatentDecode& op, const primitives::Matrix& we
   check_weight(name, weight, op.q.dtype());
   const int64_t sequences = op.q.dim(0), heads = op.q.dim(1), rank = weight.shape()[1];
   check_ndim(name, "cache", op.cache, 3);
-  const int64_t capacity = op.capacity(), width = op.cache.dim(2), nope = op.q.dim(2) - (width - rank);
-  if (op.is_paged())  // as many tokens as sequences: one of each
-    check_paged_sequences(name, op.sequences, sequences, op.cache.dim(0), op.cache.dim(1));
-  else
-    check_shape(name, "cache", op.cache, {sequences, capacity, width});
+  const int64_t width = op.cache.dim(2), nope = op.q.dim(2) - (width - rank);
+  // As many tokens as sequences: one of each.
+  check_paged_sequences(name, op.sequences, sequences, op.cache.dim(0), op.cache.dim(1));
   check_shape(name, "latent", op.latent, {sequences, width});
   for (const auto& [label, tensor] : {std::pair{"cache", &op.cache}, {"latent", &op.latent}}) {
     check_dtype(name, label, *tensor, op.q.dtype());
@@ -42,7 +38,8 @@ void check_weight_and_cache(const LatentDecode& op, const primitives::Matrix& we
       check_contiguous(name, label, *tensor);
     }
   }
-  check_lengths(name, op.lengths, sequences, capacity);
+  check_shape(name, "lengths", op.lengths, {sequences});
+  check_dtype(name, "lengths", op.lengths, DType::kI32);
 }
 
 // q [heads, nope + rope], cache [keys, rank + rope], k [heads, nope, rank] and v [heads, value, rank], all
@@ -71,21 +68,18 @@ Var updated_weight(Tape& tape, const LatentDecode& op) {
 
 Tensor compose(const LatentDecode& op) {
   Tape tape(false);
-  const int64_t heads = op.q.dim(1), nope = op.nope_dim(), value = op.value_dim(), width = op.cache.dim(2);
+  const int64_t heads = op.q.dim(1), nope = op.nope_dim(), value = op.value_dim();
   const Var weight = p::reshape(tape, updated_weight(tape, op), {heads, nope + value, op.rank()});
   const Var k = p::narrow(tape, weight, 1, 0, nope), v = p::narrow(tape, weight, 1, nope, value);
-  const std::vector<int32_t> lengths = append_latents(op);
+  write_pages(op.cache, op.sequences, op.latent);
   const Tensor y =
       Tensor::empty({op.q.dim(0), heads, value}, op.q.dtype(), MemoryTag::kActivations, op.q.device());
-  for (size_t s = 0; s < lengths.size(); ++s) {
-    const auto at = static_cast<int64_t>(s);
-    const auto wide = [&](const Tensor& x, const Shape& shape) {
-      return p::cast(tape, tape.constant(x.contiguous().reshape(shape)), DType::kF32);
-    };
-    const Var q = wide(op.q.narrow(0, at, 1), {heads, op.q.dim(2)}),
-              cache = wide(op.cache.narrow(0, at, 1).narrow(1, 0, lengths[s]), {lengths[s], width});
+  const auto wide = [&](const Tensor& x) { return p::cast(tape, tape.constant(x), DType::kF32); };
+  for (int64_t s = 0; s < op.sequences.count(); ++s) {
+    const Var q = wide(op.q.narrow(0, s, 1).reshape({heads, op.q.dim(2)})),
+              cache = wide(read_pages(op.cache, op.sequences.part(s, 1)));
     const Var one = p::cast(tape, one_sequence(tape, q, cache, k, v, op.scale), op.q.dtype());
-    y.narrow(0, at, 1).copy_from(one.value.contiguous().reshape({1, heads, value}));
+    y.narrow(0, s, 1).copy_from(one.value.contiguous().reshape({1, heads, value}));
   }
   return y;
 }
@@ -96,27 +90,10 @@ Tensor outline_forward(const LatentDecode& op) {
 
 }  // namespace
 
-std::vector<int32_t> append_latents(const LatentDecode& op) {
-  const Tensor on_host = op.lengths.on({});
-  std::vector<int32_t> lengths;
-  for (int64_t s = 0; s < on_host.numel(); ++s) {
-    const int32_t length = on_host.values<int32_t>()[static_cast<size_t>(s)];
-    op.cache.narrow(0, s, 1)
-        .narrow(1, length, 1)
-        .copy_from(op.latent.narrow(0, s, 1).reshape({1, 1, op.latent.dim(1)}));
-    lengths.push_back(length + 1);
-  }
-  return lengths;
-}
-
 Tensor latent_decode(Bound<LatentDecode> bound, const primitives::Matrix& weight, LatentDecode op) {
   check_weight_and_cache(op, weight);
   op.weight = weight.value.saved().get();
   const auto& kernel = *bound;
-  if (op.is_paged() && !kernel.traits.reads_pages) {
-    write_pages(op.cache, op.sequences, op.latent);
-    op.cache = read_pages_apart(op.cache, std::exchange(op.sequences, {}));
-  }
   return observed(LatentDecode::kName, weight.value.value,
                   kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
 }

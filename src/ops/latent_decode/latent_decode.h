@@ -1,6 +1,4 @@
 #pragma once
-#include <vector>
-
 #include "ops/paged_sequences.h"
 #include "ops/selection.h"
 #include "ops/weights.h"
@@ -10,11 +8,10 @@ namespace temper::ops {
 // One more token for each of several sequences under latent attention, for inference, by the absorbed form
 // (DeepSeek-AI, 2024, arXiv:2405.04434): the latent takes the place of keys and values, and the rows of kv_b
 // that would expand it to head h, K_h [nope_dim, rank] and V_h [value_dim, rank], act on the query and on the
-// result. Writes `latent` into the sequence's cache after the `length` tokens that it holds. For each head:
+// result. Writes `latent` into the sequence's pages after the `length` tokens that it holds. For each head:
 //   a = K_hᵀ q[: nope_dim]
 //   y = V_h Σ_j softmax_j(scale · (a · cache[j, : rank] + q[nope_dim :] · cache[j, rank :])) cache[j, : rank]
-// over positions j ≤ length. All is float32, rounded once at the end. How long the sequences are stands on
-// the device. The caches of sequences may lie in pages.
+// over positions j ≤ length. All is float32, rounded once at the end.
 struct LatentDecode {
   static constexpr std::string_view kName = "latent_decode", kField = "latent_decode";
   struct Signature {
@@ -22,24 +19,19 @@ struct LatentDecode {
     int64_t heads = 0, nope_dim = 0, rope_dim = 0, value_dim = 0, rank = 0;
   };
 
-  Tensor q;        // [sequences, heads, nope_dim + rope_dim], compact, rotated
-  Tensor latent;   // [sequences, rank + rope_dim], compact: the normed latent, then the rotated shared key
-  Tensor cache;    // [sequences, capacity, rank + rope_dim], compact; written at `length`. In pages: of all
-                   // sequences, [pages, page_tokens, rank + rope_dim]
-  Tensor lengths;  // [sequences] int32 in [0, capacity): checked on the CPU only
+  Tensor q;       // [sequences, heads, nope_dim + rope_dim], compact, rotated
+  Tensor latent;  // [sequences, rank + rope_dim], compact: the normed latent, then the rotated shared key
+  Tensor cache;   // of all sequences, [pages, page_tokens, rank + rope_dim], compact; written
+  // The pages of each sequence, which gets one token.
+  PagedSequences sequences = {};
+  Tensor lengths;  // [sequences] int32: `sequences.held` where q is, for kernels that repeat without the host
   float scale = 1;
   Tensor weight = {};  // of kv_b, [heads · (nope_dim + value_dim), rank]; set at the front door
   // An adapter's update, which is added to the weight: update_scale · b a. Undefined: there is none.
   Tensor a = {};  // [low, rank]
   Tensor b = {};  // [heads · (nope_dim + value_dim), low]
   float update_scale = 0;
-  // Where caches lie in pages: those of each sequence, which gets one token; `held` is `lengths`. Otherwise
-  // undefined.
-  PagedSequences sequences = {};
 
-  bool is_paged() const { return sequences.pages.defined(); }
-  // Of a sequence.
-  int64_t capacity() const { return is_paged() ? sequences.pages.dim(1) * cache.dim(1) : cache.dim(1); }
   int64_t rank() const { return weight.dim(1); }
   int64_t nope_dim() const { return q.dim(2) - (cache.dim(2) - rank()); }
   int64_t value_dim() const { return weight.dim(0) / q.dim(1) - nope_dim(); }
@@ -47,18 +39,9 @@ struct LatentDecode {
   using Forward = Tensor(const LatentDecode&);  // [sequences, heads, value_dim], compact
   using Backward = void();                      // there is none
   using Compose = Forward;
-
-  // Other kernels get copies of what lies in pages.
-  struct Traits {
-    bool reads_pages = false;
-    bool operator==(const Traits&) const = default;
-  };
 };
 
 // `op` carries everything but the weight, which may be in 8 bits: what the codes mean then exists meanwhile.
 Tensor latent_decode(Bound<LatentDecode> bound, const primitives::Matrix& weight, LatentDecode op);
-
-// For kernels that the host leads: writes `latent` and returns the new lengths, which it waits for.
-std::vector<int32_t> append_latents(const LatentDecode& op);
 
 }  // namespace temper::ops

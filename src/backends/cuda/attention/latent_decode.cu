@@ -249,6 +249,9 @@ void visit_row(int width, F&& f) {
   f.template operator()<2, kMostPacks>();
 }
 
+// Of a sequence.
+int64_t capacity_of(const LatentDecode& op) { return op.sequences.pages.dim(1) * op.cache.dim(1); }
+
 // The workspace of a step.
 struct Scratch {
   explicit Scratch(const LatentDecode& op)
@@ -256,10 +259,10 @@ struct Scratch {
         weight(op.weight.contiguous()),
         absorbed(empty(op, {op.q.dim(0), op.q.dim(1), op.cache.dim(2)})),
         partial(empty(op, {op.q.dim(0), op.q.dim(1), splits_of(op), op.rank() + 2})),
-        pages(op.is_paged() ? from_host(op.sequences.pages, op.q.device()) : Tensor()) {}
+        pages(from_host(op.sequences.pages, op.q.device())) {}
   // As many as the longest sequence that the cache can hold needs.
   static int64_t splits_of(const LatentDecode& op) {
-    return std::min<int64_t>(kLatentSplits, (op.capacity() + kLatentMinSplit - 1) / kLatentMinSplit);
+    return std::min<int64_t>(kLatentSplits, (capacity_of(op) + kLatentMinSplit - 1) / kLatentMinSplit);
   }
   static Tensor empty(const LatentDecode& op, const Shape& shape) {
     return Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace, op.q.device());
@@ -279,7 +282,7 @@ LatentArguments<T> arguments_of(const LatentDecode& op, const Scratch& scratch, 
           at(op.cache),
           at(y),
           op.lengths.data<int32_t>(),
-          op.is_paged() ? scratch.pages.data<int32_t>() : nullptr,
+          scratch.pages.data<int32_t>(),
           scratch.absorbed.data<float>(),
           scratch.partial.data<float>(),
           number(op.q.dim(1)),
@@ -288,8 +291,8 @@ LatentArguments<T> arguments_of(const LatentDecode& op, const Scratch& scratch, 
           number(op.value_dim()),
           number(op.rank()),
           number(op.a.defined() ? op.a.dim(0) : 0),
-          number(op.capacity()),
-          number(op.is_paged() ? scratch.pages.dim(1) : 0),
+          number(capacity_of(op)),
+          number(scratch.pages.dim(1)),
           number(op.cache.dim(1)),
           page_shift_of(op.cache.dim(1)),
           number(scratch.partial.dim(2)),
@@ -353,8 +356,7 @@ void register_cuda_latent_decode() {
                                             .accepts = accepts,
                                             .forward = forward,
                                             .batch_invariant = true,
-                                            .repeats = true,
-                                            .traits = {.reads_pages = true}});
+                                            .repeats = true});
 }
 
 }  // namespace temper::backends

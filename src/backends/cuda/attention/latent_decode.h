@@ -13,10 +13,9 @@ struct LatentArguments {
   const T *q, *latent, *weight, *a, *b;
   T *cache, *y;
   const int* lengths;
-  const int*
-      pages;  // [sequences, page_width]: where each sequence's positions lie; null: one behind the other
-  float* absorbed;  // [sequences, heads, width], with the scale and log2(e): scores are powers of two
-  float* partial;   // [sequences, heads, splits, rank + 2]: largest score, weights' sum, weighted sum of rows
+  const int* pages;  // [sequences, page_width]: where each sequence's positions lie
+  float* absorbed;   // [sequences, heads, width], with the scale and log2(e): scores are powers of two
+  float* partial;  // [sequences, heads, splits, rank + 2]: largest score, weights' sum, weighted sum of rows
   int heads, nope, rope, value, rank, low, capacity;
   int page_width, page_tokens, page_shift;  // page_tokens = 1 << page_shift; -1 where it is no power of two
   int splits;                               // that the capacity can need
@@ -25,12 +24,9 @@ struct LatentArguments {
   __device__ int width() const { return rank + rope; }
   // Of the cache, of a position below the capacity.
   __device__ T* row_at(int sequence, int position) const {
-    int64_t place = int64_t{sequence} * capacity + position;
-    if (pages != nullptr) {
-      const int page = page_shift < 0 ? position / page_tokens : position >> page_shift;
-      place = int64_t{__ldg(pages + int64_t{sequence} * page_width + page)} * page_tokens + position -
-              page * page_tokens;
-    }
+    const int page = page_shift < 0 ? position / page_tokens : position >> page_shift;
+    int64_t place = position - page * page_tokens;
+    place += int64_t{__ldg(pages + sequence * page_width + page)} * page_tokens;
     return cache + place * width();
   }
   __device__ int64_t row(int head) const { return int64_t{head} * (nope + value); }  // of the weight

@@ -149,21 +149,6 @@ void begin_softmax(const Attention& op, int64_t kv_head, int64_t rows, const Run
   for (int64_t r = 0; r < rows; ++r) state.largest[r] = sinks[r % group];
 }
 
-// Rows of a tile of keys, or values: where they lie, or together in `copy` where pages part them.
-Block tile_at(const Tensor& all, const Document& document, int64_t key, int64_t columns, int64_t head,
-              float* copy) {
-  const Block together{copy, all.dtype(), all.dim(2)};
-  Block tile = together;
-  for_each_run(document, key, columns, [&](int64_t column, int64_t row, int64_t rows) {
-    const Block run = heads_at(all, row, head);
-    if (rows == columns)
-      tile = run;
-    else
-      copy_block(run, block_at(together, column, 0), rows, all.dim(2));
-  });
-  return tile;
-}
-
 void run_task(const Attention& op, const Task& task, const Attention::Output& out) {
   const int64_t group = group_of(op), dim = op.q.dim(2), value_dim = op.v.dim(2);
   const int64_t rows = task.count * group, stride = stride_of(task);
@@ -226,6 +211,20 @@ Attention::Output forward(const Attention& op, bool want_lse) {
 }
 
 }  // namespace
+
+Block tile_at(const Tensor& all, const Document& document, int64_t key, int64_t columns, int64_t head,
+              float* copy) {
+  const Block together{copy, all.dtype(), all.dim(2)};
+  Block tile = together;
+  for_each_run(document, key, columns, [&](int64_t column, int64_t row, int64_t rows) {
+    const Block run = heads_at(all, row, head);
+    if (rows == columns)
+      tile = run;
+    else
+      copy_block(run, block_at(together, column, 0), rows, all.dim(2));
+  });
+  return tile;
+}
 
 void hold_tasks(const Attention& op, const std::vector<Document>& documents, bool few) {
   std::vector<int64_t> bytes;

@@ -54,6 +54,11 @@ inline Block heads_at(const Tensor& tensor, int64_t token, int64_t head) {
           tensor.stride(0)};
 }
 
+// Of [tokens, heads, dim], a head's rows of a tile of keys, or values: where they lie, or together in `copy`
+// where pages part them.
+Block tile_at(const Tensor& all, const Document& document, int64_t key, int64_t columns, int64_t head,
+              float* copy);
+
 inline Matrix matrix_of(const Block& block) { return {block.data, block.dtype, block.stride, false}; }
 
 // What queries, probabilities and their gradients are held in between products of many rows: bfloat16 where

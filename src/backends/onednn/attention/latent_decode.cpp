@@ -13,7 +13,8 @@ using ops::LatentDecode;
 constexpr int64_t kHeads = 8, kKeys = 64;  // at once
 
 struct LatentTask {
-  int64_t sequence, head, heads, keys;
+  Document document;  // a sequence
+  int64_t head, heads;
 };
 
 int64_t low_of(const LatentDecode& op) { return op.a.defined() ? op.a.dim(0) : 0; }
@@ -29,7 +30,7 @@ void absorb(const LatentDecode& op, const LatentTask& task, float* scratch, floa
   float *const query = scratch, *const low = scratch + dim;
   for (int64_t h = 0; h < task.heads; ++h) {
     const int64_t head = task.head + h, row = head * (nope + op.value_dim());
-    copy_block(block_at({op.q.raw(), op.q.dtype(), dim}, task.sequence * op.q.dim(1) + head, 0),
+    copy_block(block_at({op.q.raw(), op.q.dtype(), dim}, task.document.query * op.q.dim(1) + head, 0),
                {query, DType::kF32, dim}, 1, dim);
     float* const to = absorbed + h * width;
     std::fill_n(to, rank, 0.0f);
@@ -62,18 +63,19 @@ void expand(const LatentDecode& op, int64_t head, float* mixed, float* scratch, 
 void run_task(const LatentDecode& op, const LatentTask& task, const Tensor& y) {
   const int64_t heads = task.heads, width = op.cache.dim(2), rank = op.rank(), value = op.value_dim();
   const int64_t of_head = std::max(op.q.dim(2), 2 * value) + low_of(op);
-  Scratch scratch(heads * (width + rank + kKeys + 2) + of_head);
+  const Tensor rows = op.cache.reshape({op.cache.dim(0) * op.cache.dim(1), 1, width});
+  Scratch scratch(heads * (width + rank + kKeys + 2) + kKeys * width + of_head);
   float *const absorbed = scratch.take(heads * width), *const head_scratch = scratch.take(of_head);
   absorb(op, task, head_scratch, absorbed);
   float *const mixed = scratch.take(heads * rank), *const scores = scratch.take(heads * kKeys),
-               *const largest = scratch.take(heads), *const sum = scratch.take(heads);
+               *const largest = scratch.take(heads), *const sum = scratch.take(heads),
+               *const copy = scratch.take(kKeys * width);
   std::fill_n(mixed, heads * rank, 0.0f);
   std::fill_n(largest, heads, -std::numeric_limits<float>::infinity());
   std::fill_n(sum, heads, 0.0f);
-  const Block cache = block_at({op.cache.raw(), op.cache.dtype(), width}, task.sequence * op.cache.dim(1), 0);
-  for (int64_t key = 0; key < task.keys; key += kKeys) {
-    const int64_t columns = std::min(kKeys, task.keys - key);
-    const Block keys = block_at(cache, key, 0);
+  for (int64_t key = 0; key < task.document.keys; key += kKeys) {
+    const int64_t columns = std::min(kKeys, task.document.keys - key);
+    const Block keys = tile_at(rows, task.document, key, columns, 0, copy);
     const Scores part{scores, heads, columns, kKeys, columns, heads, 0, op.scale};
     dot_rows({.x = {absorbed, DType::kF32, width},
               .rows = heads,
@@ -89,18 +91,20 @@ void run_task(const LatentDecode& op, const LatentTask& task, const Tensor& y) {
   for (int64_t h = 0; h < heads; ++h) {
     const int64_t head = task.head + h;
     expand(op, head, mixed + h * rank, head_scratch,
-           block_at({y.raw(), y.dtype(), value}, task.sequence * y.dim(1) + head, 0));
+           block_at({y.raw(), y.dtype(), value}, task.document.query * y.dim(1) + head, 0));
   }
 }
 
 Tensor forward(const LatentDecode& op) {
-  const std::vector<int32_t> lengths = ops::append_latents(op);
+  ops::write_pages(op.cache, op.sequences, op.latent);
   const int64_t heads = op.q.dim(1);
   const Tensor y = Tensor::empty({op.q.dim(0), heads, op.value_dim()}, op.q.dtype());
   std::vector<LatentTask> tasks;
-  for (size_t s = 0; s < lengths.size(); ++s)
+  for (int64_t s = 0; s < op.sequences.count(); ++s) {
+    const Document document{s, 1, 0, op.sequences.length(s), op.sequences.pages_of(s), op.cache.dim(1)};
     for (int64_t head = 0; head < heads; head += kHeads)
-      tasks.push_back({static_cast<int64_t>(s), head, std::min(kHeads, heads - head), lengths[s]});
+      tasks.push_back({document, head, std::min(kHeads, heads - head)});
+  }
   parallel_for(static_cast<int64_t>(tasks.size()),
                [&](int64_t i) { run_task(op, tasks[static_cast<size_t>(i)], y); });
   return y;

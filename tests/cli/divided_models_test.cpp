@@ -71,7 +71,8 @@ TEST_F(DividedModels, RefuseAQuestionThatIsTooLong) {
     const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/too_long --data.eval [" +
                                 questions + "] --eval.exact_match 2" + flags);
     EXPECT_EQ(outcome.code, 2) << flags;
-    expect_has(outcome.err, "[generate] the prompt has ");
+    expect_has(outcome.err, "[" + questions + ":2] [generate] the prompt has ");
+    expect_has(outcome.err, "eval.exact_match cannot ask it");
     EXPECT_LT(seconds_now() - start, 18) << "a rank waited for the others (collectives::kFailureWaits)";
   }
 }

@@ -16,14 +16,18 @@ namespace {
 // more: keys and values take memory in addition to what training holds. And tokens of prompts in a pass.
 constexpr int64_t kAtOnce = 16, kTokensAtOnce = 8192, kPromptTokens = 2048;
 
-// Of the first `count` rows that can be asked; the others are counted with the rows of the evaluation.
-std::vector<data::Question> questions_of(const data::Mixture& rows, int64_t count,
-                                         data::OnBadRow on_bad_row) {
+// Of the first rows that can be asked, as many as the configuration says; the others are counted with the
+// rows of the evaluation. An Error names a row that the model cannot be asked.
+std::vector<data::Question> questions_of(const data::Mixture& rows, const RunConfig& config,
+                                         const layers::DecoderConfig& model) {
+  const int64_t context = model.max_positions;
+  const rollout::RequestLimits limits{model.vocab_size, context, context, true};
   std::vector<data::Question> questions;
-  for (int64_t i = 0; i < rows.size() && static_cast<int64_t>(questions.size()) < count; ++i) {
-    if (on_bad_row == data::OnBadRow::kSkip && !rows.read(i).error.empty()) continue;
+  for (int64_t i = 0; i < rows.size() && std::ssize(questions) < config.eval.exact_match; ++i) {
+    if (config.data.on_bad_row == data::OnBadRow::kSkip && !rows.read(i).error.empty()) continue;
     try {
       questions.push_back(rows.members()[rows.member_of(i)].encoder->question_of(rows.json(i)));
+      limits.check({.prompt = questions.back().prompt, .max_new_tokens = config.eval.max_new_tokens});
     } catch (const Error& error) {
       fail("[{}] {}; eval.exact_match cannot ask it", rows.place(i), error.what());
     }
@@ -57,16 +61,10 @@ std::vector<data::Question> shared(collectives::Group& ranks,
   return questions;
 }
 
-// An Error, the same on all ranks, names a question that the model cannot be asked.
 rollout::EngineOptions options_for(const std::vector<data::Question>& questions, int64_t max_new_tokens,
-                                   const layers::DecoderConfig& model) {
-  const int64_t context = model.max_positions;
+                                   int64_t context) {
   int64_t longest = 0;
-  for (const data::Question& question : questions) {
-    rollout::RequestLimits{model.vocab_size, context, context, true}.check(
-        {.prompt = question.prompt, .max_new_tokens = max_new_tokens});
-    longest = std::max(longest, std::ssize(question.prompt));
-  }
+  for (const data::Question& question : questions) longest = std::max(longest, std::ssize(question.prompt));
   rollout::EngineOptions options;
   options.max_running = std::min<int64_t>(std::ssize(questions), kAtOnce);
   options.chunk_tokens = kPromptTokens;
@@ -105,14 +103,14 @@ std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& con
   const layers::Decoder& decoder = setup.model->decoder;
   collectives::Group& ranks = decoder.ranks().decode_together() ? setup.ranks : collectives::alone();
   const std::vector<data::Question> questions =
-      shared(ranks, [&] { return questions_of(rows, config.eval.exact_match, config.data.on_bad_row); });
+      shared(ranks, [&] { return questions_of(rows, config, decoder.config()); });
   rollout::Request like;
   like.adapter = adapter;
   like.log_prob_temperature = 0;
   like.stop_ids = setup.text.generation.stop_ids;
   if (ending) like.stop_ids.push_back(*ending);
   const int64_t most = config.eval.max_new_tokens;
-  rollout::EngineOfRanks engine(decoder, options_for(questions, most, decoder.config()),
+  rollout::EngineOfRanks engine(decoder, options_for(questions, most, decoder.config().max_positions),
                                 &setup.text.tokenizer);
   engine.set_like(std::move(like));
   const Found found = answers_of(engine, questions, most);

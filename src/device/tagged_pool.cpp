@@ -98,7 +98,8 @@ void* TaggedPool::allocate(int64_t bytes, MemoryTag tag) {
   if (region.paused())
     fail("[memory] '{}' asks for {}, but its region sleeps ({}); wake it first", to_string(tag),
          format_bytes(bytes), turn_of(*this, tag));
-  if (live() + bytes > limit_) fail_out_of_memory(bytes, tag);
+  const int64_t others = live() - region.live();
+  if (others + region.live() + bytes > limit_) fail_out_of_memory(bytes, tag);
   // Blocks kept for reuse count against the limit, and against other regions, only when memory is short.
   const int64_t before = region.live();
   void* memory = region.allocate(bytes);
@@ -108,9 +109,13 @@ void* TaggedPool::allocate(int64_t bytes, MemoryTag tag) {
   }
   if (memory == nullptr) fail_out_of_memory(bytes, tag);
   count(tag, region.live() - before);
-  if (held() > limit_) trim();
-  peak_live_ = std::max(peak_live_, live());
-  peak_held_ = std::max(peak_held_, held());
+  peak_live_ = std::max(peak_live_, others + region.live());
+  int64_t all_held = held();
+  if (all_held > limit_) {
+    trim();
+    all_held = held();
+  }
+  peak_held_ = std::max(peak_held_, all_held);
   return memory;
 }
 

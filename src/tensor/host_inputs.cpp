@@ -51,7 +51,9 @@ Tensor HostInputs::add(const Shape& shape, DType dtype, Write write) {
   const auto fits = [&](const Page& page) { return page.used + room <= page.there.numel(); };
   auto page = std::find_if(pages_.begin(), pages_.end(), fits);
   if (page == pages_.end()) {
-    const int64_t size = std::max(room, kSmallestPage);
+    // On a device a few large copies are the best; the CPU would clear a large page for some numbers.
+    const bool on_cpu = device_.type == DeviceType::kCpu;
+    const int64_t size = std::max(room, on_cpu ? kAlignment : kSmallestPage);
     pages_.push_back({Tensor::empty({size}, DType::kU8, MemoryTag::kData, device_),
                       std::vector<std::byte>(static_cast<size_t>(size))});
     page = pages_.end() - 1;

@@ -68,25 +68,24 @@ HWY_INLINE void dots(const float* x, int64_t x_stride, const T* weight, int64_t 
     for (int c = 0; c < kColumns; ++c) out[r][c] = total(sums[r][c]);
 }
 
-// What becomes of a sum. Factors are powers of two: sums of scaled codes would have the same bits.
+// What becomes of a sum. Factors are powers of two: sums of scaled codes would have the same bits. By value
+// and of one dtype: the compiler keeps it in registers.
+template <class Y>
 struct Finish {
   const float* scales;  // of codes
-  const Tensor* bias;   // null: none
-  const Block& y;
+  const Y* bias;        // null: none
+  Y* y;
+  int64_t stride;
 
-  template <class T>
-  HWY_INLINE void put(float sum, int64_t row, int64_t output) const {
-    if (scales != nullptr) sum *= scales[output] * kOfCodes;
-    if (bias != nullptr) sum += static_cast<float>(bias->data<T>()[output]);
-    static_cast<T*>(y.data)[row * y.stride + output] = T(sum);
-  }
   HWY_INLINE void operator()(float sum, int64_t row, int64_t output) const {
-    y.dtype == DType::kF32 ? put<float>(sum, row, output) : put<BFloat16>(sum, row, output);
+    if (scales != nullptr) sum *= scales[output] * kOfCodes;
+    if (bias != nullptr) sum += static_cast<float>(bias[output]);
+    y[row * stride + output] = Y(sum);
   }
 };
 
-template <int kRows, class T>
-void dot_few(const RowDots& all, int64_t row, const Finish& finish, int64_t begin, int64_t end) {
+template <int kRows, class T, class Y>
+void dot_few(const RowDots& all, int64_t row, Finish<Y> finish, int64_t begin, int64_t end) {
   constexpr int kColumns = 4;
   const int64_t x_stride = all.x.stride, stride = all.weight.stride, size = all.size;
   const float* from = static_cast<const float*>(all.x.data) + row * x_stride;
@@ -106,9 +105,11 @@ void dot_few(const RowDots& all, int64_t row, const Finish& finish, int64_t begi
   }
 }
 
-template <class T>
+template <class T, class Y>
 void dot(const RowDots& all, int64_t begin, int64_t end) {
-  const Finish finish{all.scales, all.bias != nullptr && all.bias->defined() ? all.bias : nullptr, all.y};
+  const bool biased = all.bias != nullptr && all.bias->defined();
+  const Finish<Y> finish{all.scales, biased ? all.bias->data<Y>() : nullptr, static_cast<Y*>(all.y.data),
+                         all.y.stride};
   int64_t row = 0;
   for (; row + 4 <= all.rows; row += 4) dot_few<4, T>(all, row, finish, begin, end);
   if (all.rows - row == 3) dot_few<3, T>(all, row, finish, begin, end);
@@ -117,8 +118,10 @@ void dot(const RowDots& all, int64_t begin, int64_t end) {
 }
 
 void dot_any(const RowDots& all, int64_t begin, int64_t end) {
-  if (all.scales != nullptr) return dot<Float8E4M3>(all, begin, end);
-  visit_wide(all.weight.dtype, [&]<class T>() { dot<T>(all, begin, end); });
+  visit_wide(all.y.dtype, [&]<class Y>() {
+    if (all.scales != nullptr) return dot<Float8E4M3, Y>(all, begin, end);
+    visit_wide(all.weight.dtype, [&]<class T>() { dot<T, Y>(all, begin, end); });
+  });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -88,22 +88,33 @@ float percentile_amax(const Histogram& histogram, double percentile) {
   return histogram.edge(std::max<int64_t>(bin, 1));
 }
 
+namespace {
+
+// Σ (rounded(x) - x)² over what was counted, each value as the center of its bin.
+template <class F>
+double squared_error(const Histogram& histogram, const F& rounded) {
+  double error = 0;
+  for (int64_t i = 0; i < kHistogramBins; ++i) {
+    const int64_t count = histogram.counts()[static_cast<size_t>(i)];
+    if (count == 0) continue;
+    const float x = histogram.center(i);
+    const double off = static_cast<double>(rounded(x)) - x;
+    error += off * off * static_cast<double>(count);
+  }
+  return error;
+}
+
+}  // namespace
+
 float least_error_amax(const Histogram& histogram, const Format& format) {
-  const auto counts = histogram.counts();
   double least = std::numeric_limits<double>::infinity();
   float best = histogram.largest();
   for (int64_t bin = kFirstBin; bin < kHistogramBins; ++bin) {
     const float amax = histogram.center(bin);
     const Factors factors = factors_of(format, amax);
-    double error = 0;
-    for (int64_t i = 0; i < kHistogramBins; ++i) {
-      const int64_t count = counts[static_cast<size_t>(i)];
-      if (count == 0) continue;
-      const float x = histogram.center(i);
-      const double off =
-          static_cast<double>(dequantized(format, quantized(format, x, factors.by), factors.back)) - x;
-      error += off * off * static_cast<double>(count);
-    }
+    const double error = squared_error(histogram, [&](float x) {
+      return dequantized(format, quantized(format, x, factors.by), factors.back);
+    });
     if (error < least) {
       least = error;
       best = amax;
@@ -129,21 +140,14 @@ Ends percentile_ends(const Histogram& histogram, double percentile) {
 }
 
 Ends least_error_ends(const Histogram& histogram, const Element& element) {
-  const auto counts = histogram.counts();
   double least = std::numeric_limits<double>::infinity();
   Ends best{histogram.least(), histogram.largest()};
   for (int64_t bin = kFirstBin; bin < kHistogramBins; ++bin) {
     const float part = (static_cast<float>(bin) + 0.5f) / static_cast<float>(kHistogramBins);
     const Ends ends{histogram.least() * part, histogram.largest() * part};
     const ZeroPoint at = zero_point_of(element, ends.low, ends.high);
-    double error = 0;
-    for (int64_t i = 0; i < kHistogramBins; ++i) {
-      const int64_t count = counts[static_cast<size_t>(i)];
-      if (count == 0) continue;
-      const float x = histogram.center(i);
-      const double off = static_cast<double>(value_of(at, integer_of(element, at, x))) - x;
-      error += off * off * static_cast<double>(count);
-    }
+    const double error =
+        squared_error(histogram, [&](float x) { return value_of(at, integer_of(element, at, x)); });
     if (error < least) {
       least = error;
       best = ends;

@@ -32,8 +32,6 @@ Tensor forward_alike(const Linear& op) {
   const Tensor y = ops::empty_like(op.x, {rows, out});
   multiply(Product{.a = rows_of(op.x),
                    .b = transpose_of(op.weight),
-                   .m = rows,
-                   .n = out,
                    .k = in,
                    .c = y,
                    .bias = op.bias,
@@ -81,16 +79,12 @@ Tensor backward(const Linear& op, const Tensor& dy_any, bool want_dx, const Grad
   if (weight.wanted())
     multiply(Product{.a = transpose_of(dy),
                      .b = rows_of(op.x),
-                     .m = out,
-                     .n = in,
                      .k = rows,
                      .c = weight.buffer,
-                     .bias = {},
                      .accumulate = weight.accumulate});
   if (!want_dx) return {};
   const Tensor dx = ops::empty_like(dy, {rows, in});
-  multiply(
-      Product{.a = rows_of(dy), .b = rows_of(op.weight), .m = rows, .n = in, .k = out, .c = dx, .bias = {}});
+  multiply(Product{.a = rows_of(dy), .b = rows_of(op.weight), .k = out, .c = dx});
   return dx;
 }
 

@@ -57,20 +57,13 @@ TEST(Product, NativeBf16AgreesWithWidened) {
     multiply(other, Bf16Path::kWiden);
     EXPECT_LT(difference(product.c, expected), product.c.dtype() == DType::kF32 ? 1e-5 : 1e-2);
   };
-  both({rows_of(a), transpose_of(b), 200, 270, 300, random_tensor({200, 270}, DType::kBF16, 5), bias, false});
+  both({rows_of(a), transpose_of(b), 300, random_tensor({200, 270}, DType::kBF16, 5), bias, false});
   const Tensor long_x = random_tensor({1100, 64}, DType::kBF16, 6),
                long_dy = random_tensor({1100, 96}, DType::kBF16, 7);
-  both({transpose_of(long_dy),
-        rows_of(long_x),
-        96,
-        64,
-        1100,
-        random_tensor({96, 64}, DType::kF32, 5),
-        {},
-        true});
-  both({transpose_of(dy), rows_of(a), 270, 300, 200, random_tensor({270, 300}, DType::kF32, 5), {}, true});
-  both({transpose_of(dy), rows_of(a), 270, 300, 200, random_tensor({270, 300}, DType::kBF16, 5), {}, true});
-  both({rows_of(dy), rows_of(b), 200, 300, 270, random_tensor({200, 300}, DType::kF32, 5), {}, false});
+  both({transpose_of(long_dy), rows_of(long_x), 1100, random_tensor({96, 64}, DType::kF32, 5), {}, true});
+  both({transpose_of(dy), rows_of(a), 200, random_tensor({270, 300}, DType::kF32, 5), {}, true});
+  both({transpose_of(dy), rows_of(a), 200, random_tensor({270, 300}, DType::kBF16, 5), {}, true});
+  both({rows_of(dy), rows_of(b), 270, random_tensor({200, 300}, DType::kF32, 5), {}, false});
 }
 
 }  // namespace

@@ -32,13 +32,8 @@ Tensor empty_narrow(const Group& group) { return ops::empty_like(group.a, {group
 
 Tensor forward_low(const LoraLinear& op, const Group& group) {
   const Tensor low = empty_narrow(group);
-  multiply(Product{.a = rows_of(rows_read(op, group)),
-                   .b = transpose_of(group.a),
-                   .m = group.rows,
-                   .n = group.a.dim(0),
-                   .k = group.a.dim(1),
-                   .c = low,
-                   .bias = {}});
+  multiply(
+      Product{.a = rows_of(rows_read(op, group)), .b = transpose_of(group.a), .k = group.a.dim(1), .c = low});
   scale_slices(group, low);
   return low;
 }
@@ -98,8 +93,6 @@ LoraLinear::Output forward_alike(const LoraLinear& op) {
   for (const Group& group : op.groups) out.low.push_back(forward_low(op, group));
   multiply(Product{.a = rows_of(op.x),
                    .b = transpose_of(op.weight),
-                   .m = rows,
-                   .n = out_size,
                    .k = op.x.dim(1),
                    .c = out.y,
                    .bias = op.bias,
@@ -126,11 +119,8 @@ Tensor low_gradient(const Group& group, const Tensor& dy) {
     const int64_t rank = slice.b.dim(1);
     multiply(Product{.a = rows_of(part_of(dy, group, slice)),
                      .b = rows_of(slice.b),
-                     .m = group.rows,
-                     .n = rank,
                      .k = slice.b.dim(0),
-                     .c = dlow.narrow(1, first, rank),
-                     .bias = {}});
+                     .c = dlow.narrow(1, first, rank)});
     first += rank;
   }
   scale_slices(group, dlow);
@@ -160,11 +150,8 @@ void slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
       const Tensor transposed = Tensor::empty({rank, width}, DType::kF32, MemoryTag::kWorkspace, dy.device());
       multiply(Product{.a = transpose_of(low.narrow(1, first, rank)),
                        .b = rows_of(part_of(dy, group, slice)),
-                       .m = rank,
-                       .n = width,
                        .k = group.rows,
-                       .c = transposed,
-                       .bias = {}});
+                       .c = transposed});
       put_transposed(transposed, targets[s]);
     }
     first += rank;
@@ -174,23 +161,14 @@ void slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
 void a_gradient(const Tensor& input, const Tensor& dlow, const GradTarget& target) {
   multiply(Product{.a = transpose_of(dlow),
                    .b = rows_of(input),
-                   .m = dlow.dim(1),
-                   .n = input.dim(1),
                    .k = input.dim(0),
                    .c = target.buffer,
-                   .bias = {},
                    .accumulate = target.accumulate});
 }
 
 Tensor input_gradient(const Group& group, const Tensor& dlow) {
   const Tensor dx = ops::empty_like(dlow, {group.rows, group.a.dim(1)});
-  multiply(Product{.a = rows_of(dlow),
-                   .b = rows_of(group.a),
-                   .m = group.rows,
-                   .n = group.a.dim(1),
-                   .k = group.a.dim(0),
-                   .c = dx,
-                   .bias = {}});
+  multiply(Product{.a = rows_of(dlow), .b = rows_of(group.a), .k = group.a.dim(0), .c = dx});
   return dx;
 }
 
@@ -222,11 +200,8 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
   grads.x = ops::empty_like(dy, {dy.dim(0), op.weight.dim(1)});
   multiply(Product{.a = rows_of(dy),
                    .b = rows_of(op.weight),
-                   .m = dy.dim(0),
-                   .n = op.weight.dim(1),
                    .k = op.weight.dim(0),
                    .c = grads.x,
-                   .bias = {},
                    .terms = std::move(terms)});
   return grads;
 }

@@ -67,7 +67,7 @@ void run_tile(const Product& product, const Strip& strip, const Cut& cut, int64_
               Bf16Path path) {
   Tile tile{.a = product.a.block(row, 0),
             .b = product.b.block(0, column),
-            .m = std::min(cut.m, product.m - row),
+            .m = std::min(cut.m, product.m() - row),
             .n = std::min(cut.n, strip.end - column),
             .k = product.k};
   const TaskMemory memory(floats_for_codes(product, tile.n));
@@ -90,7 +90,7 @@ void run_tile(const Product& product, const Strip& strip, const Cut& cut, int64_
 
 // Neighbouring tiles share their columns, which are the weights.
 void run_strip(const Product& product, const Strip& strip, const Cut& cut, Bf16Path path) {
-  const int64_t down = ceil_div(product.m, cut.m), across = ceil_div(strip.end - strip.first, cut.n);
+  const int64_t down = ceil_div(product.m(), cut.m), across = ceil_div(strip.end - strip.first, cut.n);
   parallel_for(down * across, [&](int64_t i) {
     run_tile(product, strip, cut, i % down * cut.m, strip.first + i / down * cut.n, path);
   });
@@ -112,23 +112,23 @@ Cut packed_cut(int64_t rows, int64_t columns) {
 // be small enough that no thread waits long for the last one.
 void multiply_packed(const Product& product, DType products, Bf16Path path) {
   const int64_t strip = packed_columns(product.k, products);
-  for (int64_t first = 0; first < product.n; first += strip) {
-    const int64_t columns = std::min(strip, product.n - first);
+  for (int64_t first = 0; first < product.n(); first += strip) {
+    const int64_t columns = std::min(strip, product.n() - first);
     PackedColumns packed(products, product.k, columns);
     const Matrix b = product.b.block(0, first);
     parallel_for(packed.pieces(), [&](int64_t piece) { packed.pack(b, piece); });
-    run_strip(product, {first, first + columns, &packed}, packed_cut(product.m, columns), path);
+    run_strip(product, {first, first + columns, &packed}, packed_cut(product.m(), columns), path);
   }
 }
 
 bool packs(const Product& product, DType products) {
   constexpr int64_t kManyRows = 128;  // few do not pay for packing ahead
-  return product.m >= kManyRows && product.k > 0 && has_packed_tile(products);
+  return product.m() >= kManyRows && product.k > 0 && has_packed_tile(products);
 }
 
 Cut plain_cut(const Product& product) {
   if (product.scales.defined()) return {128, 64};  // widened columns stay in a near cache
-  return cut_for(product.m, product.n, 8,
+  return cut_for(product.m(), product.n(), 8,
                  {{512, 512}, {256, 512}, {256, 256}, {128, 256}, {128, 128}, {128, 64}});
 }
 
@@ -156,16 +156,16 @@ int64_t most_of(const Tile& tile, int64_t last_rows, int64_t last_columns, Bf16P
 int64_t workspace_of(const Product& product, Bf16Path path) {
   const DType products = products_of(product.a, multiplied(product), path);
   const bool packed = packs(product, products);
-  const int64_t columns = packed ? std::min(packed_columns(product.k, products), product.n) : product.n;
-  const Cut cut = packed ? packed_cut(product.m, columns) : plain_cut(product);
-  const int64_t rows = std::min(cut.m, product.m), width = std::min(cut.n, columns),
-                tiles = ceil_div(product.m, cut.m) * ceil_div(columns, cut.n);
+  const int64_t columns = packed ? std::min(packed_columns(product.k, products), product.n()) : product.n();
+  const Cut cut = packed ? packed_cut(product.m(), columns) : plain_cut(product);
+  const int64_t rows = std::min(cut.m, product.m()), width = std::min(cut.n, columns),
+                tiles = ceil_div(product.m(), cut.m) * ceil_div(columns, cut.n);
   const int64_t wide = product.c.dtype() == DType::kF32 ? 0 : rows * width * size_of(DType::kF32);
   Tile tile{.a = product.a, .b = multiplied(product), .m = rows, .n = width, .k = product.k};
   tile.stride = wide > 0 ? width : product.c.stride(0);
   tile.accumulate = product.accumulate || product.bias.defined();
   int64_t each = packed ? PackedColumns::workspace_of_tile(products, product.k, rows)
-                        : most_of(tile, product.m % cut.m, columns % cut.n, path);
+                        : most_of(tile, product.m() % cut.m, columns % cut.n, path);
   each += TaskMemory::pooled_bytes(floats_for_codes(product, width));
   tile.accumulate = true;
   for (const Product::Term& term : product.terms) {
@@ -181,7 +181,7 @@ int64_t workspace_of(const Product& product, Bf16Path path) {
 }  // namespace
 
 void multiply(const Product& product, Bf16Path path) {
-  if (product.m == 0 || product.n == 0) return;
+  if (product.m() == 0 || product.n() == 0) return;
   if (only_counts(product.c.device())) {
     Tensor::empty({workspace_of(product, path)}, DType::kU8, MemoryTag::kWorkspace, product.c.device());
     return;
@@ -189,7 +189,7 @@ void multiply(const Product& product, Bf16Path path) {
   const DType products = products_of(product.a, multiplied(product), path);
   if (packs(product, products)) return multiply_packed(product, products, path);
   const Cut cut = plain_cut(product);
-  run_strip(product, {0, product.n}, cut, path);
+  run_strip(product, {0, product.n()}, cut, path);
 }
 
 }  // namespace temper::backends

@@ -16,14 +16,17 @@ struct Product {
     int64_t k = 0;
   };
   Matrix a, b;
-  int64_t m = 0, n = 0, k = 0;
-  Tensor c;     // [m, n] with compact rows, float32 or bfloat16
-  Tensor bias;  // [n], or undefined
+  int64_t k = 0;
+  Tensor c;          // [m, n] with compact rows, float32 or bfloat16
+  Tensor bias = {};  // [n], or undefined
   bool accumulate = false;
   std::vector<Term> terms = {};
   // Where b is codes of 8 bits (primitives/quantized.h) that lie one column behind the other: the factor of
   // each. They are widened to a's dtype, some columns at a time, for few rows: m is below 128.
   Tensor scales = {};  // [n] float32, or undefined: b is itself
+
+  int64_t m() const { return c.dim(0); }
+  int64_t n() const { return c.dim(1); }
 };
 
 // The tiles are cut by the shape alone: any number of threads gives the same bits. Of a c on a device that

@@ -1,3 +1,4 @@
+#include "backends/floats.h"
 #include "backends/gpu/wide_packs.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 
@@ -56,17 +57,12 @@ Tensor forward(const CausalConv1dUpdate& op) {
   return y;
 }
 
-ops::Refusal accepts(const CausalConv1dUpdate::Signature& s, const HardwareFacts&) {
-  if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
-  return std::nullopt;
-}
-
 }  // namespace
 
 void register_cuda_causal_conv1d_update() {
   ops::kernels<CausalConv1dUpdate>().add(
       "cuda",
-      {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true, .repeats = true});
+      {.hardware = hardware::kGpu, .accepts = refuse_float16, .forward = forward, .batch_invariant = true, .repeats = true});
 }
 
 }  // namespace temper::backends

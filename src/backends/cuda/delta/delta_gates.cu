@@ -1,3 +1,4 @@
+#include "backends/floats.h"
 #include "backends/gpu/device_code.h"
 #include "backends/gpu/sums.h"
 #include "ops/chunk_gated_delta_rule/delta_gates.h"
@@ -149,16 +150,11 @@ DeltaGates::Grads outline_backward(const DeltaGates& op, const Tensor& dg, const
   return ops::outline<DeltaGates>().backward(op, dg, dbeta, a_log, dt_bias);
 }
 
-ops::Refusal accepts(const DeltaGates::Signature& s, const HardwareFacts&) {
-  if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
-  return std::nullopt;
-}
-
 }  // namespace
 
 void register_cuda_delta_gates() {
   ops::kernels<DeltaGates>().add("cuda", {.hardware = hardware::kGpu,
-                                          .accepts = accepts,
+                                          .accepts = refuse_float16,
                                           .forward = forward,
                                           .backward = backward,
                                           .batch_invariant = true,

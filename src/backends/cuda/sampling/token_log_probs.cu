@@ -1,5 +1,6 @@
 // A block passes once over a row of logits: each thread keeps the largest that it has met and the sums relative to it,
 // which are merged in a fixed order.
+#include "backends/floats.h"
 #include "backends/gpu/wide_packs.h"
 #include "ops/token_log_probs/token_log_probs.h"
 
@@ -159,16 +160,11 @@ Tensor backward(const TokenLogProbs& op, const TokenLogProbs::Output& out, const
   return dlogits;
 }
 
-ops::Refusal accepts(const TokenLogProbs::Signature& s, const HardwareFacts&) {
-  if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
-  return std::nullopt;
-}
-
 }  // namespace
 
 void register_cuda_token_log_probs() {
   ops::kernels<TokenLogProbs>().add("cuda", {.hardware = hardware::kGpu,
-                                             .accepts = accepts,
+                                             .accepts = refuse_float16,
                                              .forward = forward,
                                              .backward = backward,
                                              .batch_invariant = true});

@@ -9,10 +9,12 @@ struct Launched {
   int rank = 0;
   std::optional<int> size = {};  // nothing where a launcher leaves it to MPI to ask
   std::string launcher;          // "Open MPI", "Slurm", "MPICH", "PMIx"
+  int on_machine = 1;            // ranks on this machine; 1 where the launcher does not tell
 };
 
-// From the variables that Open MPI, Slurm's srun, MPICH and PMIx servers set. Nothing where no launcher has
-// started this process, or it has started one rank only. An Error where a variable is not a number.
+// From the variables that Open MPI, Slurm's srun, Flux, jsrun, MPICH and its relatives (Intel MPI, MVAPICH),
+// Cray's PALS and PMIx servers set. Nothing where no launcher has started this process, or it has started
+// one rank only. An Error where a variable is not a number.
 std::optional<Launched> launched();
 
 // An Error where MPI, once it is open, sees other ranks than the launcher has started: it does not speak the

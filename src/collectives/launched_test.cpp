@@ -16,8 +16,11 @@ class Launchers : public testing::Test {
   void TearDown() override { clear(); }
   static void set(const char* name, const char* value) { ::setenv(name, value, 1); }
   static void clear() {
-    for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",
-                             "SLURM_STEP_NUM_TASKS", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"})
+    for (const char* name :
+         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+          "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
+          "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE",
+          "PMI_RANK", "PMI_SIZE", "PMI_ID", "MPI_LOCALNRANKS", "PALS_RANKID", "PALS_LOCAL_SIZE", "PMIX_RANK"})
       ::unsetenv(name);
   }
 };
@@ -29,7 +32,13 @@ TEST_F(Launchers, AreSeenByTheirVariables) {
   };
   for (const Case& each : {Case{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI"},
                            {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "Slurm"},
+                           {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "Flux"},
+                           {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "jsrun"},
+                           {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MVAPICH"},
+                           {"MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE", "MVAPICH"},
                            {"PMI_RANK", "PMI_SIZE", "MPICH"},
+                           {"PMI_ID", nullptr, "MPICH"},
+                           {"PALS_RANKID", nullptr, "PALS"},
                            {"PMIX_RANK", nullptr, "PMIx"}}) {
     SCOPED_TRACE(each.launcher);
     clear();
@@ -61,6 +70,31 @@ TEST_F(Launchers, OneRankIsNoLaunch) {
   EXPECT_EQ(launched()->launcher, "Open MPI");
 }
 
+// mpiexec.hydra -pmi-port in a session of srun: that is one process, and its launcher tells no size. The
+// ranks of a machine are counted, and a rank has lower ones.
+TEST_F(Launchers, OfUnknownSizeAreSeenWhereThereAreOtherRanks) {
+  set("SLURM_PROCID", "0");
+  set("SLURM_STEP_NUM_TASKS", "1");
+  for (const auto& [rank, on_machine] :
+       {std::pair{"PMI_ID", "MPI_LOCALNRANKS"}, {"PALS_RANKID", "PALS_LOCAL_SIZE"}}) {
+    SCOPED_TRACE(rank);
+    set(rank, "0");
+    EXPECT_FALSE(launched());
+    set(rank, "1");
+    EXPECT_TRUE(launched());
+    set(rank, "0");
+    set(on_machine, "2");
+    const auto found = launched();
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->on_machine, 2);
+    check_all_are_seen(*found, 0, 2);
+    expect_has(error_of([&] { check_all_are_seen(*found, 0, 1); }),
+               fmt::format("{} has started this process as rank 0, but MPI sees 1 rank: ", found->launcher));
+    ::unsetenv(rank);
+    ::unsetenv(on_machine);
+  }
+}
+
 TEST_F(Launchers, ProcessesThatWouldBeAloneAreReported) {
   check_all_are_seen({1, 4, "MPICH"}, 1, 4);
   check_all_are_seen({1, {}, "PMIx"}, 1, 4);
@@ -69,8 +103,8 @@ TEST_F(Launchers, ProcessesThatWouldBeAloneAreReported) {
               check_all_are_seen({1, 4, "MPICH"}, 0, 1);
             }),
             "[collectives] MPICH has started this process as rank 1 of 4, but MPI sees 1 rank: it is not the "
-            "MPI of "
-            "that launcher; start the ranks through Open MPI's mpirun, srun --mpi=pmix, or temper's --ranks");
+            "MPI of that launcher; start the ranks through Open MPI's mpirun, srun --mpi=pmix, or temper's "
+            "--ranks");
   expect_has(error_of([] {
                check_all_are_seen({2, {}, "PMIx"}, 0, 1);
              }),

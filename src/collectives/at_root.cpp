@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "collectives/hosts.h"
+
 namespace temper::collectives {
 namespace {
 
@@ -68,7 +70,9 @@ std::vector<std::string> made_at_each(Group& group, std::string_view name,
   std::vector<std::string> all =
       group.gather_objects(name, std::move(made.bytes), made.error ? &*made.error : nullptr);
   for (size_t rank = 0; rank < all.size(); ++rank)
-    all[rank] = result_of(group, std::move(all[rank]), rank == 0 ? "" : fmt::format("rank {}: ", rank));
+    all[rank] =
+        result_of(group, std::move(all[rank]),
+                  rank == 0 ? "" : fmt::format("rank {}: ", with_host(group, static_cast<int>(rank))));
   return all;
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "collectives/hosts.h"
 #include "collectives/kept_errors.h"
 #include "collectives/launch.h"
 #include "tests/support/errors.h"
@@ -46,6 +47,13 @@ Tensor values_of(int rank) {
   for (int64_t i = 0; i < 15; ++i)
     values.data<float>()[i] = 1e-7f * static_cast<float>(i * i) + static_cast<float>(rank) * 0.3f;
   return values;
+}
+
+TEST(Hosts, OfRanksAreInMessagesWhereThereAreSeveral) {
+  EXPECT_EQ(with_host(1), "1");
+  set_hosts({"node1", "node2"});
+  EXPECT_EQ(with_host(1), "1 (on node2)");
+  set_hosts({});
 }
 
 TEST(Alone, GivesBackWhatItWasGiven) {

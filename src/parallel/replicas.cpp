@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "collectives/hosts.h"
 
 namespace temper::parallel {
 namespace {
@@ -83,7 +84,9 @@ void check_replicas(collectives::Group& ranks, const std::vector<PlacedTensor>& 
                               "of this update is saved: resume from the newest checkpoint, with "
                               "parallel.check true, and report "
                               "this with the run's config.yaml",
-                              known->second.first, rank, name_of(held, one.tensor), update),
+                              collectives::with_host(ranks, static_cast<int>(known->second.first)),
+                              collectives::with_host(ranks, static_cast<int>(rank)),
+                              name_of(held, one.tensor), update),
                   ErrorKind::kDefect);
     }
 }

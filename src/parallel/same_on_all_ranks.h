@@ -13,4 +13,8 @@ void check_same_on_all_ranks(collectives::Group& ranks, std::string_view what, c
 // The same of the program itself.
 void check_same_program(collectives::Group& ranks);
 
+// An Error on all ranks where a rank on another host does not see what rank 0 writes into the folder. Without
+// it such ranks would train, and could not resume.
+void check_shared_folder(collectives::Group& ranks, const std::string& folder);
+
 }  // namespace temper::parallel

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "checkpoints/states/placed_tensors.h"
+#include "collectives/hosts.h"
 
 namespace temper::parallel {
 namespace {
@@ -116,7 +117,8 @@ void WeightCopy::check() const {
     throw Error(
         fmt::format("[grpo.engine.check_sync] after a copy '{}' is another on rank {}, from element {} of "
                     "{} on, than in training; please report it",
-                    name, ranks_.rank(), at / size_of(own.dtype()), own.numel()),
+                    name, collectives::with_host(ranks_, ranks_.rank()), at / size_of(own.dtype()),
+                    own.numel()),
         ErrorKind::kDefect);
   }
 }

@@ -7,6 +7,7 @@
 #include "base/process.h"
 #include "checkpoints/files/manifest.h"
 #include "collectives/at_root.h"
+#include "collectives/hosts.h"
 
 namespace temper::checkpoints {
 
@@ -43,7 +44,8 @@ void SharedState::name_it(collectives::Group& ranks) {
     for (size_t rank = 1; rank < written.size(); ++rank) try {
         writer_->add_written(files_from_json(Json::parse(written[rank], "files of the checkpoint")));
       } catch (const Error& error) {
-        fail("{}; rank {} wrote it: all machines must share the output folder", error.what(), rank);
+        fail("{}; rank {} wrote it: all machines must share the output folder", error.what(),
+             collectives::with_host(ranks, static_cast<int>(rank)));
       }
     writer_->commit();
   });

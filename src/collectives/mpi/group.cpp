@@ -4,6 +4,8 @@
 #include <climits>
 #include <cstring>
 
+#include "base/process.h"
+#include "collectives/hosts.h"
 #include "collectives/mpi/mpi.h"
 #include "collectives/sums.h"
 
@@ -50,17 +52,23 @@ class MpiGroup final : public Group {
         network_(network),
         tag_(tag) {}
 
-  // From the names of all ranks' machines.
+  // From what all ranks know of their machines. Machines of one name differ by their systems;
+  // containers of one system have names, cores and GPUs of their own.
   void find_machine() {
     std::array<char, HOST_NAME_MAX + 1> host{};
     ::gethostname(host.data(), host.size() - 1);
-    const std::vector<std::string> hosts = gather_objects("machines", host.data());
+    const ProcessName own = this_process();
+    const std::string machine = fmt::format("{} {} {}", host.data(), own.host, own.boot);
+    std::vector<std::string> machines = gather_objects("machines", machine);
     OnMachine where{0, 0};
     for (int place = 0; place < size(); ++place) {
-      if (hosts[static_cast<size_t>(place)] != host.data()) continue;
+      if (machines[static_cast<size_t>(place)] != machine) continue;
       where.place += place < this->rank() ? 1 : 0;
       ++where.ranks;
     }
+    for (std::string& each : machines) each.resize(each.find(' '));
+    if (where.ranks == size()) machines.clear();
+    set_hosts(std::move(machines));
     set_on_machine(where);
   }
 

@@ -3,10 +3,12 @@
 #include <chrono>
 #include <thread>
 
+#include "base/error.h"
 #include "base/parts/libraries.h"
 #include "base/parts/registry.h"
 #include "base/signals/end_signals.h"
 #include "base/threads/pinning.h"
+#include "collectives/hosts.h"
 #include "collectives/launch.h"
 #include "collectives/launched.h"
 #include "collectives/launcher_line.h"
@@ -24,7 +26,7 @@ void let_the_other_report() {
 }
 
 // One error is printed, by the lowest rank that has one.
-[[noreturn]] void rethrow_once(Network& network, const Error& error) {
+[[noreturn]] void rethrow_once(Network& network, const Group& world, const Error& error) {
   network.stop(error.what(), error.kind());
   if (network.lower_rank_stopped(kLowerRanksAnswer)) {
     end_silently();
@@ -32,14 +34,29 @@ void let_the_other_report() {
     throw StoppedByAnother(0, error.what(), error.kind());
   }
   throw Error(network.rank() == 0 ? std::string(error.what())
-                                  : fmt::format("rank {}: {}", network.rank(), error.what()),
+                                  : fmt::format("rank {}: {}", with_host(world, world.rank()), error.what()),
               error.kind());
+}
+
+// Where the launcher's ranks do not see each other, one of them reports it: the first one, or the second one
+// where their number is unknown, because the first one may be alone.
+void check_launcher(const Network& network) {
+  const auto started = launched();
+  if (!started) return;
+  try {
+    check_all_are_seen(*started, network.rank(), network.size());
+  } catch (const Error& error) {
+    if (started->rank <= (started->size ? 0 : 1)) throw;
+    end_silently();
+    let_the_other_report();
+    throw StoppedByAnother(0, error.what(), error.kind());
+  }
 }
 
 // The ranks of one machine share its cores equally.
 void launch_mpi(const LaunchOptions& options, const Body& body) {
   Network network;
-  if (const auto started = launched()) check_all_are_seen(*started, network.rank(), network.size());
+  check_launcher(network);
   if (options.ranks != 1 && options.ranks != network.size())
     fail("[collectives] {} ranks are asked for, and the launcher has started {}", options.ranks,
          network.size());
@@ -57,9 +74,9 @@ void launch_mpi(const LaunchOptions& options, const Body& body) {
     let_the_other_report();
     throw;
   } catch (const Error& error) {
-    rethrow_once(network, error);
+    rethrow_once(network, *world, error);
   } catch (const std::exception& error) {
-    rethrow_once(network, Error(error.what(), ErrorKind::kDefect));
+    rethrow_once(network, *world, Error(error.what(), ErrorKind::kDefect));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/signals/stop_signals.h"
 #include "base/text.h"
 #include "collectives/at_root.h"
 #include "collectives/launch.h"
@@ -219,6 +220,24 @@ void expect_hanging_rank_named(std::initializer_list<const char*> collectives) {
 
 TEST(Mpi, ARankThatHangsIsNamed) {
   expect_hanging_rank_named({"all_reduce", "all_to_all", "gather_objects"});
+}
+
+const bool kAsked = add_rank_body("asked", [](Group& group, const std::string&) {
+  const StopSignals signals;
+  group.barrier("begin");
+  if (group.rank() == 0)
+    ::raise(SIGTERM);
+  else
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  group.barrier("saved");
+});
+
+// A launcher that has lost a rank asks the others to stop, and kills them soon after.
+TEST(Mpi, ARankThatIsAskedToStopSaysForWhomItWaits) {
+  const RanksOutcome outcome = run_ranks(2, "asked");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  expect_has(outcome.text, "a signal came while rank 1 is awaited in collective ");
+  expect_has(outcome.text, "barrier of 'saved'");
 }
 
 // Rank 1 holds rank 0 in a broadcast of the rank named, gives up, and lets it go on.

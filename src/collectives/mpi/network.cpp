@@ -12,9 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "base/signals/stop_signals.h"
 #include "base/text.h"
 #include "base/waited.h"
 #include "collectives/group.h"
+#include "collectives/hosts.h"
 #include "collectives/mpi/library.h"
 
 namespace temper::collectives {
@@ -23,9 +26,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostBytes = int64_t{1} << 30;  // of one message of MPI, which counts in int
-constexpr int kStopTag = 1;
-constexpr int32_t kGivesWay = -1;  // in the place of an error's kind
-constexpr double kGrace = 0.5;     // seconds, for what was sent before its sender stopped
+constexpr int kStopTag = 1, kStartTag = 2;
+constexpr double kStart = 60;       // seconds, for each rank to hear of all others
+constexpr int32_t kGivesWay = -1;   // in the place of an error's kind
+constexpr double kGrace = 0.5;      // seconds, for what was sent before its sender stopped
+constexpr double kAskedWait = 0.5;  // seconds; mpirun kills ranks a second after it has asked them to stop
 
 void check(int code, const char* call) {
   if (code != MPI_SUCCESS) fail_resources("[MPI] {} failed with code {}", call, code);
@@ -141,7 +146,7 @@ class Network::Open {
       for (const Request& request : requests_)
         if (request.received == received && (received || ranks.empty())) ranks.insert(request.rank);
     std::vector<std::string> names;
-    for (const int rank : ranks) names.push_back(std::to_string(rank));
+    for (const int rank : ranks) names.push_back(with_host(rank));
     return (names.size() == 1 ? "rank " : "ranks ") + join(names);
   }
 
@@ -178,8 +183,30 @@ Network::Network() : handles_(new Handles{mpi()}) {
   check(mpi.init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread");
   check(mpi.comm_rank(mpi.world, &rank_), "MPI_Comm_rank");
   check(mpi.comm_size(mpi.world, &size_), "MPI_Comm_size");
+  find_others();
   check(mpi.comm_dup(mpi.world, &handles_->messages), "MPI_Comm_dup");
   check(mpi.comm_dup(mpi.world, &handles_->stops), "MPI_Comm_dup");
+}
+
+// On hosts that cannot reach each other MPI's own calls wait forever.
+void Network::find_others() {
+  const auto bytes = std::make_shared<std::vector<char>>(static_cast<size_t>(size_) + 1);
+  Open open(*handles_, bytes);
+  for (int rank = 0; rank < size_; ++rank)
+    if (rank != rank_) {
+      open.receive({rank, &(*bytes)[static_cast<size_t>(rank)], 1}, kStartTag, handles_->mpi.world);
+      open.send({rank, &bytes->back(), 1}, kStartTag, handles_->mpi.world);
+    }
+  Waited waited;
+  for (Patience patience; !open.are_done(); patience.wait()) {
+    if (waited.seconds() < kStart) continue;
+    // Most often all ranks see this: the first one reports it, and the launcher ends the others.
+    if (rank_ != 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+    fail_resources(
+        "[MPI] {} did not answer rank {} within {:.0f} s of the start; on several hosts, name the network "
+        "interface that joins them (OMPI_MCA_btl_tcp_if_include=eth0), and let TCP through between them",
+        open.late(), rank_, kStart);
+  }
 }
 
 Network::~Network() {
@@ -196,12 +223,22 @@ void Network::exchange(int tag, std::span<const Message> sent, std::span<const M
   for (const Message& message : received) open.receive(message, tag, handles_->messages);
   for (const Message& message : sent) open.send(message, tag, handles_->messages);
   Waited waited;
+  std::optional<double> asked;  // when the signal was seen
+  bool tells = false;
   double until = handles_->stopped ? kGrace : deadline;
   for (Patience patience; !open.are_done(); patience.wait()) {
     // What the other did before it stopped may still arrive: this rank comes as far as the others.
     if (!handles_->stopped) {
       handles_->stopped = handles_->heard(MPI_ANY_SOURCE);
       if (handles_->stopped) until = std::min(until, waited.seconds() + kGrace);
+    }
+    if (!asked && stop_is_requested()) asked = waited.seconds();
+    if (asked && !tells && waited.seconds() > *asked + kAskedWait) {
+      tells = true;
+      log_warning(
+          fmt::format("a signal came while {} is awaited in {}; if the launcher ends the run now, run "
+                      "the same command to resume from the newest checkpoint",
+                      open.late(), what()));
     }
     if (waited.seconds() < until) continue;
     broken_ = true;

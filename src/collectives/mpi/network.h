@@ -15,7 +15,7 @@ namespace temper::collectives {
 // own collectives do neither.
 class Network {
  public:
-  Network();   // starts MPI
+  Network();   // starts MPI; a kResources Error where the ranks cannot reach each other
   ~Network();  // ends it, where no rank has stopped
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -54,6 +54,7 @@ class Network {
   struct Handles;
   class Open;
 
+  void find_others();
   void send_stop_to_all(const std::string& reason, int32_t kind);
 
   const std::unique_ptr<Handles> handles_;

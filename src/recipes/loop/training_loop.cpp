@@ -83,6 +83,7 @@ void TrainingLoop::open_folder() {
     log_info("checkpoints: " + checkpoints_.plan());
     folder_.open_learners(setup_.config, learners_);
   });
+  parallel::check_shared_folder(setup_.ranks, setup_.config.output);
 }
 
 void TrainingLoop::load_model(const ops::Preferences& preferred) {

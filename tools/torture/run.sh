@@ -30,6 +30,7 @@ run rollouts.py --jobs "$of_ranks" --kills "$(times 60)" --programs "$(times 60)
 run starts.py --jobs "$of_ranks" --moments "$(times 300)"
 run signals.py --jobs "$of_ranks" --moments "$(times 40)"
 run kills.py --jobs "$of_ranks" --kills "$(times 1000)"
+run hosts.py --jobs "$of_ranks" --times "$(times 4)"
 run clocks.py --jobs "$of_ranks" --shifts "$(times 60)" --sleeps "$(times 12)"
 run drift.py --jobs "$of_ranks" --changes "$(times 20)"
 run soak.py --jobs "$of_ranks" --steps "$(times 20000)" --answers "$(times 1000000)" --syncs "$(times 1000)"

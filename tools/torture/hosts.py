@@ -3,9 +3,10 @@
   same:    undisturbed;
   slow:    with 20 ms more for each packet to or from one host, and one packet of a hundred lost;
   killed:  after all processes of one host were killed, also those of mpirun, and the same command was given again;
-  apart:   refused, with the host's name, where one host has another disk in the place of the output folder;
-  astray:  refused, with what to do, where each host has a network of its own with the same addresses, and mpirun takes that;
   silent:  after a host could not be reached any more, though it went on, and the same command was given again.
+They are refused, with what to do,
+  apart:   where one host has another disk in the place of the output folder;
+  astray:  where each host has a network of its own with the same addresses, and Open MPI takes that.
 A killed or silent host ends the run on both hosts: within 10 s, or within 10 s more than keepalive needs; where mpirun lives, it
 says which host was lost. Prints why and does nothing where this machine allows no such namespaces.
 

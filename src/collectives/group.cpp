@@ -37,10 +37,10 @@ Group::Group(int rank, int size, std::string name, std::vector<int> world_ranks)
       world_ranks_(std::move(world_ranks)),
       deadline_(std::make_shared<std::atomic<double>>(LaunchOptions().deadline)) {}
 
-std::string Group::describe(const Call& call) const {
+std::string Group::describe(const std::string& call) const {
   std::vector<std::string> ranks;
   for (const int rank : world_ranks_) ranks.push_back(std::to_string(rank));
-  return fmt::format("{}, in group {} (ranks {})", to_string(call), name_, join(ranks));
+  return fmt::format("{}, in group {} (ranks {})", call, name_, join(ranks));
 }
 
 std::unique_ptr<Group> Group::part(std::string name, const std::vector<int>& ranks) {

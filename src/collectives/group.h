@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/call.h"
+#include "collectives/pairs.h"
 
 namespace temper::collectives {
 
@@ -52,6 +53,7 @@ class Group {
   const std::string& name() const { return name_; }  // "world"
   // Of the run that are in this group, in its order.
   const std::vector<int>& world_ranks() const { return world_ranks_; }
+  std::string describe(const std::string& call) const;  // with the group's name and ranks
   // Of the ranks of the run on this rank's machine: how many they are, and its place among them, which says
   // which of the machine's cores and GPUs are its own.
   struct OnMachine {
@@ -81,6 +83,7 @@ class Group {
                     std::span<const int64_t> receive);
   // In place: the root's.
   void broadcast(std::string_view name, const Tensor& values, int root);
+  virtual Pairs& pairs() = 0;  // tensors between two of the ranks
 
   // Between the two: Together.
   void begin_together() { do_begin_together(); }
@@ -98,6 +101,7 @@ class Group {
   void disconnect() { do_disconnect(); }
   // Ranks compare what they call before each collective on tensors, where the room does not do so anyway.
   void set_checks(bool checks) { checks_ = checks; }
+  bool checks() const { return checks_; }
 
   // The group of some of these ranks, this one among them, in their order; it compares calls if this one
   // does. All ranks of this group call it at the same time, each with the part that it is in; it may end
@@ -153,8 +157,7 @@ class Group {
   std::shared_ptr<const std::atomic<double>> shared_deadline() const { return deadline_; }
   void set_on_machine(OnMachine where) { on_machine_ = where; }
   // "collective 7, all_reduce of 'gradients', float32 [2, 3], in group world (ranks 0 to 3)"
-  std::string describe(const Call& call) const;
-  bool checks() const { return checks_; }
+  std::string describe(const Call& call) const { return describe(to_string(call)); }
 
  private:
   // What a room carries. The calls are numbered and their tensors checked.

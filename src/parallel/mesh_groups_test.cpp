@@ -19,6 +19,7 @@ class RecordingGroup final : public collectives::Group {
               static_cast<int>(ranks.size()), std::move(name), ranks),
         own_rank_(rank),
         disconnected_(disconnected) {}
+  collectives::Pairs& pairs() override { fail("there are no other ranks"); }
 
  private:
   using Call = collectives::Call;

@@ -7,10 +7,20 @@
 namespace temper::collectives {
 namespace {
 
+// There is no other rank to wait for, and nothing to allocate.
+class NoPairs final : public Pairs {
+ public:
+  using Pairs::Pairs;
+
+ private:
+  void do_exchange(const PairCalls&) override {}
+};
+
 // Rank 0 of `ranks`; the other ranks do not exist.
 class Only final : public Group {
  public:
-  Only(int ranks, const char* name) : Group(0, ranks, name, all_ranks(ranks)) {}
+  Only(int ranks, const char* name) : Group(0, ranks, name, all_ranks(ranks)), pairs_(*this) {}
+  Pairs& pairs() override { return pairs_; }
 
  private:
   void do_all_reduce(const Call&, const Tensor& values) override { receive(values); }
@@ -33,6 +43,7 @@ class Only final : public Group {
   }
 
   ReceivedNumbers received_;
+  NoPairs pairs_;
 };
 
 void launch_here(const LaunchOptions& options, const Body& body) {

@@ -43,5 +43,19 @@ TEST(Planned, WhatGpusReceiveIsInNoArena) {
   EXPECT_EQ(arena.bytes(), 0);
 }
 
+TEST(Alone, TransfersOfARankAloneOrWithItselfAreRefused) {
+  const Tensor values = Tensor::zeros({2}, DType::kF32);
+  EXPECT_THROW(alone().pairs().send("x", values, 1), Error);
+  EXPECT_THROW(alone().pairs().receive("x", values, 0), Error);
+  const int other = 3;
+  EXPECT_THROW(alone().pairs().connect({&other, 1}), Error);
+  const std::unique_ptr<Group> planned = planned_group(2);
+  planned->pairs().send("x", values, 1);
+  EXPECT_THROW(planned->pairs().send("x", values, 0), Error);
+  EXPECT_THROW(planned->pairs().send("x", Tensor::zeros({4, 4}, DType::kF32).narrow(1, 0, 2), 1), Error);
+  const std::vector<Transfer> many(Pairs::kMostTransfers + 1, {"x", values, 1});
+  EXPECT_THROW(planned->pairs().exchange(many, {}), Error);
+}
+
 }  // namespace
 }  // namespace temper::collectives

@@ -6,51 +6,22 @@
 
 #include "base/process.h"
 #include "collectives/hosts.h"
+#include "collectives/mpi/header.h"
 #include "collectives/mpi/mpi.h"
+#include "collectives/mpi/pairs.h"
 #include "collectives/sums.h"
 
 namespace temper::collectives {
 namespace {
-
-// What ranks tell each other before each collective: the call, whatever the mode. It takes microseconds.
-struct Header {
-  std::array<char, 80> name{};
-  std::array<char, 24> collective{};
-  int64_t number = 0;
-  std::array<int64_t, Shape::kMaxDims> dims{};
-  int32_t num_dims = 0, dtype = 0, root = 0, has_failed = 0;
-  int64_t bytes = 0;  // of an object that this rank brings, or of rows for whom it tells
-
-  Header() = default;
-  Header(const Call& call, int64_t object_bytes)
-      : number(call.number),
-        num_dims(call.shape.ndim()),
-        dtype(static_cast<int32_t>(call.dtype)),
-        root(call.root),
-        has_failed(call.failure != nullptr ? 1 : 0),
-        bytes(object_bytes) {
-    put(call.name, name);
-    put(call.collective, collective);
-    for (int i = 0; i < num_dims; ++i) dims[static_cast<size_t>(i)] = call.shape[i];
-  }
-  Call call() const {
-    std::vector<int64_t> sizes(dims.begin(), dims.begin() + num_dims);
-    return {name.data(), collective.data(), number, Shape(sizes), static_cast<DType>(dtype), root};
-  }
-
- private:
-  template <size_t N>
-  static void put(std::string_view text, std::array<char, N>& to) {
-    std::memcpy(to.data(), text.data(), std::min(text.size(), N - 1));
-  }
-};
 
 class MpiGroup final : public Group {
  public:
   MpiGroup(Network& network, std::string name, std::vector<int> ranks, int tag)
       : Group(place_of(network.rank(), ranks), static_cast<int>(ranks.size()), std::move(name), ranks),
         network_(network),
-        tag_(tag) {}
+        tag_(tag),
+        pairs_(*this, network, tag) {}
+  Pairs& pairs() override { return pairs_; }
 
   // From what all ranks know of their machines. Machines of one name differ by their systems;
   // containers of one system have names, cores and GPUs of their own.
@@ -294,6 +265,7 @@ class MpiGroup final : public Group {
 
   Network& network_;
   const int tag_;
+  MpiPairs pairs_;
 };
 
 }  // namespace

@@ -127,16 +127,25 @@ class Network::Open {
     });
   }
 
-  bool are_done() {
+  // `receive_next`: what a message that has arrived asks for.
+  template <class ReceiveNext>
+  bool are_done(const ReceiveNext& receive_next) {
     int code = MPI_SUCCESS;
+    std::vector<Next> arrived;
     std::erase_if(requests_, [&](Request& request) {
       int done = 0;
       const int own = handles_.mpi.test(&request.handle, &done, MPI_STATUS_IGNORE);
       if (own != MPI_SUCCESS) code = own;
+      if (done != 0 && request.then) arrived.push_back(std::move(request.then));
       return done != 0;
     });
     check(code, "MPI_Test");
+    for (const Next& then : arrived)
+      if (const std::optional<Message> next = then()) receive_next(*next);
     return requests_.empty();
+  }
+  bool are_done() {
+    return are_done([](const Message&) {});
   }
 
   // "rank 1": those that have not sent what is awaited; what this rank sends may lie in the other's queue.
@@ -155,16 +164,20 @@ class Network::Open {
     std::shared_ptr<const void> memory;
     Kept* next;
   };
+  using Next = std::function<std::optional<Message>()>;
   struct Request {
     MPI_Request handle;
     int rank;
     bool received;
+    Next then;
   };
 
   template <class Start>
   void post(const Message& message, bool received, const Start& start) {
     for (int64_t at = 0; at < message.bytes; at += kMostBytes) {
-      Request& request = requests_.emplace_back(nullptr, message.rank, received);
+      const bool last = message.bytes - at <= kMostBytes;
+      Request& request =
+          requests_.emplace_back(nullptr, message.rank, received, last ? message.then : nullptr);
       const int code = start(static_cast<std::byte*>(message.data) + at,
                              static_cast<int>(std::min(kMostBytes, message.bytes - at)), &request.handle);
       if (code != MPI_SUCCESS) requests_.pop_back();
@@ -220,13 +233,14 @@ void Network::exchange(int tag, std::span<const Message> sent, std::span<const M
     throw GroupBroken(fmt::format("[collectives] {} comes after a rank has stopped", what()),
                       ErrorKind::kResources);
   Open open(*handles_, std::move(memory));
-  for (const Message& message : received) open.receive(message, tag, handles_->messages);
+  const auto receive = [&](const Message& message) { open.receive(message, tag, handles_->messages); };
+  for (const Message& message : received) receive(message);
   for (const Message& message : sent) open.send(message, tag, handles_->messages);
   Waited waited;
   std::optional<double> asked;  // when the signal was seen
   bool tells = false;
   double until = handles_->stopped ? kGrace : deadline;
-  for (Patience patience; !open.are_done(); patience.wait()) {
+  for (Patience patience; !open.are_done(receive); patience.wait()) {
     // What the other did before it stopped may still arrive: this rank comes as far as the others.
     if (!handles_->stopped) {
       handles_->stopped = handles_->heard(MPI_ANY_SOURCE);

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -28,6 +29,9 @@ class Network {
     int rank;
     void* data;
     int64_t bytes;
+    // Of one that is received and has bytes: called when it has arrived, for the next one of that rank, where
+    // there is one. An Error of it ends the exchange.
+    std::function<std::optional<Message>()> then = nullptr;
   };
   // Sends and receives these; returns when all have arrived. Messages between two ranks under one tag arrive
   // in the order in which they were sent. Throws StoppedByAnother, or an Error of kind kResources that names

@@ -5,6 +5,7 @@
 #include "collectives/device_group.h"
 #include "collectives/nccl/library.h"
 #include "collectives/nccl/narrow_sums.h"
+#include "collectives/nccl/pairs.h"
 #include "collectives/nccl/watch.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/stream.h"
@@ -40,7 +41,9 @@ class NcclGroup final : public Group {
         hosts_(hosts),
         owned_(std::move(owned)),
         gpu_(gpu),
-        narrow_(hosts.rank(), hosts.size(), gpu) {
+        narrow_(hosts.rank(), hosts.size(), gpu),
+        pairs_(*this, hosts, gpu,
+               {[this] { network(); }, [this](const auto&... of_work) { return give(of_work...); }}) {
     device::stream(gpu);  // an error where the GPU cannot be used
     nccl();
     set_on_machine(hosts.on_machine());
@@ -59,6 +62,7 @@ class NcclGroup final : public Group {
     else
       nccl().comm_destroy(network_);
   }
+  Pairs& pairs() override { return pairs_; }
 
  private:
   // One for all groups of the GPU that do not go apart, so that what one gives to it comes before what
@@ -117,6 +121,16 @@ class NcclGroup final : public Group {
     const cudaStream_t on = stream();
     check(start(on), call.collective.data());
     last_ = describe(call);
+    if (!is_together_) watch(on);
+  }
+
+  // Of transfers between some of the ranks.
+  void give(const std::string& what, const std::vector<Tensor>& tensors, const NcclPairs::Work& work) {
+    invariant(network_ != nullptr, fmt::format("[{}] Pairs::connect() comes before transfers", what));
+    const cudaStream_t on = stream();
+    check(work(network_, on), "ncclSend");
+    if (overlaps_) kept_.insert(kept_.end(), tensors.begin(), tensors.end());
+    last_ = describe(what);
     if (!is_together_) watch(on);
   }
 
@@ -240,6 +254,7 @@ class NcclGroup final : public Group {
     overlaps_ = false;
     check_cuda(cudaEventRecord(order_, beside_), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(device::stream(gpu_), order_, 0), "cudaStreamWaitEvent");
+    kept_.clear();
   }
 
   std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int) override {
@@ -261,8 +276,10 @@ class NcclGroup final : public Group {
   cudaStream_t beside_ = nullptr;
   cudaEvent_t order_ = nullptr;
   bool overlaps_ = false, is_together_ = false;
-  std::string last_;      // what was asked for last
-  std::string captured_;  // the same of what graphs have; empty: none has a collective
+  std::string last_;          // what was asked for last
+  std::string captured_;      // the same of what graphs have; empty: none has a collective
+  std::vector<Tensor> kept_;  // of transfers that overlap: of any shape
+  NcclPairs pairs_;
 };
 
 }  // namespace

@@ -192,6 +192,71 @@ TEST_F(Nccl, SumsOfAGibibyteInBfloat16TakeLittleMoreThanNcclsOwn) {
   std::fputs(outcome.text.c_str(), stdout);
 }
 
+// Both ways at once, alone and overlapped with work that writes over what the sender has let go; then again
+// after disconnect(). "checks" compares the calls.
+const bool kPairs = add_rank_body("gpu_pairs", [](Group& hosts, const std::string& checks) {
+  const Device gpu = own_gpu(hosts);
+  const std::unique_ptr<Group> group = device_group(hosts, gpu);
+  group->set_checks(checks == "checks");
+  const int ranks = hosts.size(), up = (hosts.rank() + 1) % ranks, down = (hosts.rank() + ranks - 1) % ranks;
+  std::vector<int> partners{up};
+  if (down != up) partners.push_back(down);
+  for (int round = 0; round < 2; ++round) {
+    group->pairs().connect(partners);
+    for (const int64_t count : {int64_t{0}, int64_t{3}, int64_t{5'000'000}}) {
+      const auto values = [&](int rank) { return values_of(rank + round, {count}, DType::kBF16); };
+      const Tensor from_down = Tensor::zeros({count}, DType::kBF16).on(gpu), from_up = from_down.clone();
+      for (const bool overlaps : {false, true}) {
+        if (overlaps) group->begin_overlap();
+        {
+          const Tensor sent = values(hosts.rank()).on(gpu), also_sent = values(hosts.rank() + 100).on(gpu);
+          group->pairs().exchange(std::vector<Transfer>{{"up", sent, up}, {"down", also_sent, down}},
+                                  std::vector<Transfer>{{"up", from_down, down}, {"down", from_up, up}});
+        }
+        // Where the pool gave their memory away, this is it.
+        const Tensor poison = Tensor::zeros({count}, DType::kBF16).on(gpu), more = poison.clone();
+        group->end_overlap();
+        expect_same(from_down, values(down), "a transfer from below");
+        expect_same(from_up, values(up + 100), "a transfer from above");
+      }
+    }
+    const Tensor sum = values_of(hosts.rank(), {64}, DType::kF32), there = sum.on(gpu);
+    group->all_reduce("values", there);
+    hosts.all_reduce("values", sum);
+    if (ranks == 2) expect_same(there, sum, "all_reduce");
+    group->disconnect();
+  }
+});
+
+TEST_F(Nccl, TransfersArrive) {
+  for (const char* checks : {"", "checks"}) {
+    const RanksOutcome outcome = run_ranks(2, "gpu_pairs", checks);
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+  }
+}
+
+const bool kOtherTransfer = add_rank_body("gpu_other_transfer", [](Group& hosts, const std::string& how) {
+  const Device gpu = own_gpu(hosts);
+  const std::unique_ptr<Group> group = device_group(hosts, gpu);
+  group->set_checks(true);
+  const int other = 1 - hosts.rank();
+  if (how != "unconnected") group->pairs().connect({&other, 1});
+  const Tensor values = Tensor::zeros({how.empty() ? 4 + hosts.rank() : 4}, DType::kF32).on(gpu);
+  if (hosts.rank() == 0) group->pairs().send("x", values, 1);
+  if (hosts.rank() == 1) group->pairs().receive("x", values, 0);
+});
+
+TEST_F(Nccl, OtherTransfersAreAnErrorWithBoth) {
+  const RanksOutcome outcome = run_ranks(2, "gpu_other_transfer");
+  EXPECT_EQ(outcome.code, 1);
+  expect_has(outcome.text,
+             "ranks meet in different transfers: rank 0 sends in transfer 1 from rank 0 to rank 1 of 'x', "
+             "float32 [4]; rank 1 receives in transfer 1 from rank 0 to rank 1 of 'x', float32 [5]");
+  const RanksOutcome unconnected = run_ranks(2, "gpu_other_transfer", "unconnected");
+  EXPECT_EQ(unconnected.code, 1);
+  expect_has(unconnected.text, "Pairs::connect() comes before transfers");
+}
+
 // "checks", in a "part" of the group, or before the GPUs are "connected".
 const bool kHang = add_rank_body("gpu_hang", [](Group& hosts, const std::string& how) {
   const Device gpu = own_gpu(hosts);

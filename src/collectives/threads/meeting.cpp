@@ -9,7 +9,7 @@
 namespace temper::collectives {
 
 Meeting::Meeting(int ranks)
-    : size_(static_cast<size_t>(ranks)), calls_(size_), brought_(size_), left_(size_) {}
+    : size_(static_cast<size_t>(ranks)), calls_(size_), brought_(size_), open_(size_), left_(size_) {}
 
 void Meeting::break_off(std::string why, ErrorKind kind) {
   if (!broken_) broken_.emplace("[collectives] " + why, kind);
@@ -17,6 +17,11 @@ void Meeting::break_off(std::string why, ErrorKind kind) {
 }
 
 void Meeting::fail_as_all() const { throw GroupBroken(broken_->what(), broken_->kind()); }
+
+void Meeting::break_off_for_ended(int rank, int waiting, const std::string& call) {
+  break_off(fmt::format("rank {} has ended, but rank {} waits for it in {}", rank, waiting, call),
+            ErrorKind::kDefect);
+}
 
 std::string Meeting::missing() const {
   std::vector<std::string> ranks;
@@ -41,9 +46,7 @@ void Meeting::arrive(int rank, const Call& call, const void* mine) {
   brought_[static_cast<size_t>(rank)] = mine;
   ++arrived_;
   for (size_t i = 0; i < size_; ++i)
-    if (left_[i])
-      break_off(fmt::format("rank {} has ended, but rank {} waits for it in {}", i, rank, to_string(call)),
-                ErrorKind::kDefect);
+    if (left_[i]) break_off_for_ended(static_cast<int>(i), rank, to_string(call));
   if (arrived_ == size_) refuse_mismatch();
   if (broken_) fail_as_all();
   if (arrived_ < size_) return;
@@ -95,10 +98,8 @@ void Meeting::leave(int rank) {
   left_[static_cast<size_t>(rank)] = 1;
   if (broken_) return;  // and whoever waited is gone
   for (size_t i = 0; i < size_; ++i)
-    if (calls_[i] != nullptr)
-      break_off(
-          fmt::format("rank {} has ended, but rank {} waits for it in {}", rank, i, to_string(*calls_[i])),
-          ErrorKind::kDefect);
+    if (calls_[i] != nullptr) break_off_for_ended(rank, static_cast<int>(i), to_string(*calls_[i]));
+  changed_.notify_all();  // those who are in a transfer with it
 }
 
 void Meeting::stop(int rank, const std::string& reason, ErrorKind kind) {

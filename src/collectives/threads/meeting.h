@@ -23,6 +23,9 @@ class Meeting {
   // Throws as Group says, or what `work` throws.
   void meet(int rank, const Call& call, const void* mine, double deadline,
             const std::function<void(const Brought&)>& work);
+  // Of a rank with some of the others: waits until all of them are done, `deadline` seconds at most. Throws
+  // as Pairs says (pairs.cpp).
+  void exchange(int rank, const PairCalls& calls, double deadline);
 
   // The rank will not come any more: it has ended, or has stopped for this reason.
   void leave(int rank);
@@ -35,12 +38,25 @@ class Meeting {
   void arrive(int rank, const Call& call, const void* mine);
   void refuse_mismatch();
   std::string missing() const;  // "rank 1"
+  void break_off_for_ended(int rank, int waiting, const std::string& call);
+
+  // What is left of the transfers of a rank that is in exchange().
+  struct OpenCalls {
+    std::vector<const PairCall*> sent, received;
+    bool is_done() const { return sent.empty() && received.empty(); }
+    std::vector<int> partners() const;  // that have not sent what is awaited, or else not received
+    const PairCall& with(int rank) const;
+  };
+  // Receives the transfer of this place in the rank's list, where it is there.
+  bool take(int rank, size_t which);
+  bool take_any(int rank);
 
   const size_t size_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<const Call*> calls_;  // of those who have arrived
   Brought brought_;
+  std::vector<OpenCalls*> open_;  // by rank; null: it is not in exchange()
   std::vector<char> left_;
   size_t arrived_ = 0, done_ = 0;
   int64_t opened_ = 0, closed_ = 0;  // meetings so far

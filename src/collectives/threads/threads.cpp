@@ -13,6 +13,7 @@
 #include "collectives/launch.h"
 #include "collectives/sums.h"
 #include "collectives/threads/meeting.h"
+#include "collectives/threads/pairs.h"
 
 namespace temper::collectives {
 namespace {
@@ -67,7 +68,9 @@ class ThreadGroup final : public Group {
         meetings_(meetings),
         shared_(meetings.of(key, ranks)),
         meeting_(*shared_),
-        key_(key) {}
+        key_(key),
+        pairs_(*this, meeting_) {}
+  Pairs& pairs() override { return pairs_; }
   void leave() { meeting_.leave(rank()); }
 
  private:
@@ -159,6 +162,7 @@ class ThreadGroup final : public Group {
   const std::shared_ptr<Meeting> shared_;
   Meeting& meeting_;
   const std::string key_;  // of the meeting, also where parts have the same name
+  ThreadPairs pairs_;
 };
 
 // The first error of all ranks: the others follow from it.

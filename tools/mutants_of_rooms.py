@@ -17,6 +17,7 @@ ADVANTAGES, JOURNAL = "src/recipes/grpo/advantages.cpp", "src/recipes/grpo/answe
 POLICY, SEARCH = "src/losses/policy.cpp", "src/quant/amax_search.cpp"
 ENCODE, ZEROS, HISTOGRAM = "src/quant/encode.cpp", "src/quant/zero_points.cpp", "src/quant/histogram.cpp"
 CLIP, SHARED_AMAX = "src/calibration/awq_clip.cpp", "src/calibration/shared_amax.cpp"
+PAIRS, PIPELINE = "src/collectives/threads/pairs.cpp", "src/parallel/pipeline/"
 FILES, STAGED = "src/base/files.cpp", "src/checkpoints/files/staged_folder.cpp"
 
 
@@ -55,6 +56,30 @@ MUTANTS = [
            "src/collectives/launched.cpp", "std::max(*rank + 1, on_machine)", "1"),
     mutant("a part of a group has a deadline of its own", "test_collectives", "Threads.PartsShareTheDeadlineOfTheWhole",
            GROUP, "  made->deadline_ = deadline_;\n", ""),
+    mutant("only the first transfer of an exchange progresses", "test_collectives", "Pairs.TransfersOfAnExchangeProgressTogether",
+           PAIRS, "i < own.received.size() && !broken_", "i < std::min<size_t>(1, own.received.size()) && !broken_"),
+    mutant("a transfer is taken for another one", "test_collectives", "Pairs.AnotherTransfer*",
+           PAIRS, "if (!same(**found, *wanted)) {", "if (false) {"),
+    mutant("a rank waits for one that has ended", "test_collectives", "Pairs.APartnerThatIsGone*",
+           PAIRS, "if (left_[static_cast<size_t>(other)]) break_off", "if (false) break_off"),
+
+    # Pipelines: who has which layers, and when.
+    mutant("transfers come as late as they may", "test_parallel", "Schedules.AreIdleAsPublished",
+           PIPELINE + "transfers.cpp", "    return best;\n", "    return latest;\n"),
+    mutant("gradients of weights come one micro-batch later", "test_parallel", "Schedules.*",
+           PIPELINE + "schedule.cpp", "action.micro_batch >= rank)", "action.micro_batch > rank)"),
+    mutant("a rank begins with fewer forward passes than published", "test_parallel", "Schedules.KeepNoMoreActivations*",
+           PIPELINE + "schedule.cpp", "2 * behind +", "behind +"),
+    mutant("a division forgets the head", "test_parallel", "LayerParts.*",
+           PIPELINE + "layer_parts.cpp", "(part == parts_ - 1 ? costs_.head : 0)", "0"),
+    mutant("only the largest part counts in a division", "test_parallel", "LayerParts.*",
+           PIPELINE + "layer_parts.cpp", "before + own * own", "before + own"),
+    mutant("a check ignores an action that comes twice", "test_parallel", "ScheduleCheck.*",
+           PIPELINE + "schedule_check.cpp", "if (done) fail_schedule", "if (false) fail_schedule"),
+    mutant("a check allows more activations than a schedule says", "test_parallel", "ScheduleCheck.*",
+           PIPELINE + "schedule_check.cpp", "held.activations > most)", "held.activations > most + 1)"),
+    mutant("a rank has two transfers at a time", "test_parallel", "Timeline.*",
+           PIPELINE + "timeline.cpp", "ends_before(each), ranks_[each].transfer_end})", "ends_before(each)})"),
 
     # Rollouts: what the engine keeps, finds again and computes again.
     mutant("experts are recorded twice after a preemption", "test_rollout", "EngineExperts.OfTokensThatAreComputedAgain*",

@@ -72,8 +72,9 @@ TEST(Schedules, KeepNoMoreActivationsThanPublished) {
       } else if (schedule.kind == ScheduleKind::kZbH1) {
         EXPECT_EQ(most, std::min(stages, micro_batches));
       } else if (micro_batches % stages == 0) {
-        // stages · chunks of rank 0 with 1f1b, times 1 + (stages - 1) / (stages · chunks).
-        EXPECT_LE(most, stages * chunks + stages - 1);
+        // Of rank 0 stages · chunks, as with 1f1b, times 1 + (stages - 1) / (stages · chunks).
+        EXPECT_EQ(most,
+                  std::min(2 * (stages - rank - 1) + (chunks - 1) * stages + 1, chunks * micro_batches));
       } else {
         EXPECT_LE(most, 2 * (stages - rank - 1) + 1 + (chunks - 1) * std::max(micro_batches, 2 * stages - 1));
       }

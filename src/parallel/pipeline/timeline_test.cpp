@@ -38,6 +38,24 @@ TEST(Timeline, HasWaitsForTransfersOrForInputsAlone) {
   EXPECT_EQ(last(Waiting::kForInputs), 2);
 }
 
+TEST(Timeline, TransfersOfARankComeOneAfterTheOther) {
+  const Schedule schedule{.shape = {2, 1, 2},
+                          .ranks = {{{Act::kForward, 0, 0},
+                                     {Act::kSendActivation, 0, 0},
+                                     {Act::kForward, 1, 0},
+                                     {Act::kSendActivation, 1, 0}},
+                                    {{Act::kReceiveActivation, 0, 0},
+                                     {Act::kReceiveActivation, 1, 0},
+                                     {Act::kForward, 0, 0},
+                                     {Act::kForward, 1, 0}}},
+                          .most_activations = {2, 2}};
+  const Timeline timeline = simulate(schedule, {{{1, 1, 1}, {1, 1, 1}}, 4}, Waiting::kForInputs);
+  EXPECT_EQ(timeline.ranks[0][2].begin, 1) << "a pass that needs no transfer";
+  EXPECT_EQ(timeline.ranks[0][3].begin, 5);
+  EXPECT_EQ(timeline.ranks[1][2].begin, 5);
+  EXPECT_EQ(timeline.ranks[1][3].begin, 9);
+}
+
 TEST(Timeline, ASlowerPartMakesAllWait) {
   const Schedule schedule = make_schedule(ScheduleKind::k1F1B, {4, 1, 16});
   PipelineCosts costs = equal_costs(schedule.shape, {});

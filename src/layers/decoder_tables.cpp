@@ -123,8 +123,9 @@ ContextMethod context_method_of(const DecoderConfig& config, const Mesh& mesh) {
   const ContextMethod wanted = chooses ? ContextMethod::kHeads : mesh.context_method;
   const std::string reason = refusal(wanted);
   if (reason.empty()) return wanted;
-  if (chooses && refusal(ContextMethod::kKeys).empty()) return ContextMethod::kKeys;
-  fail("[parallel.context] is {}: {}", mesh.context, reason);
+  const bool by_keys = refusal(ContextMethod::kKeys).empty();
+  if (chooses && by_keys) return ContextMethod::kKeys;
+  fail("[parallel.context] is {}: {}{}", mesh.context, reason, by_keys ? ", or context_method to ring" : "");
 }
 
 ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,

@@ -153,7 +153,7 @@ TEST_F(Ranks, RefuseMeshesThatDoNotFit) {
              "no mesh of this number of ranks fits the model and the memory");
   expect_has(error("--ranks 2 --parallel.expert 2"), "[parallel.expert] is 2, but the model has no experts");
   expect_has(error("--ranks 2 --parallel.tensor auto --parallel.shard auto"),
-             "several of shard, tensor and expert");
+             "several of shard, context, tensor and expert");
   expect_has(error("--ranks 2 --parallel.sequence false"), "parallel.tensor is 1; leave it out");
   expect_has(error("--ranks 8 --parallel.tensor 8"), "which 8 ranks cannot divide equally");
   expect_has(error("--ranks 2 --parallel.shard_level 3"), "no ranks share weights or states");

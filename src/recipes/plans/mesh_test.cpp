@@ -22,9 +22,13 @@ TEST(Mesh, MixturesOnTensorRanksNeedSequenceParallelism) {
       "out");
   EXPECT_EQ(refusal("qwen3_moe", {.tensor = 2}), "");
   EXPECT_EQ(refusal("qwen3", {.context = 2}), "");
-  EXPECT_EQ(
-      refusal("qwen3", {.context = 3}),
-      "[parallel.context] is 3, but 4 query heads cannot be divided equally by it; set context to 1, 2 or 4");
+  EXPECT_EQ(refusal("qwen3", {.context = 3}), "");  // keys travel
+  EXPECT_EQ(refusal("qwen3", {.context = 3, .context_method = ContextMethod::kHeads}),
+            "[parallel.context] is 3: 4 query heads cannot be divided equally between 3 ranks; set context "
+            "to 1, 2 or 4, or context_method to ring");
+  EXPECT_EQ(refusal("qwen3_next", {.context = 3}),
+            "[parallel.context] is 3: 4 value heads of gated delta layers cannot be divided equally between "
+            "3 ranks; set context to 1, 2 or 4");
   EXPECT_EQ(refusal("qwen3", {.tensor = 2, .sequence = false}), "");
 }
 

@@ -32,7 +32,8 @@ constexpr const char* kUsage =
                      [--checkpointing none|selective|full] [--attention KERNEL] [--float32-state] [--balanced]
                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn|nf4|nf4_double]
-                     [--shard [--shard-level 1|2|3]] [--context N] [--tensor N] [--expert N]
+                     [--shard [--shard-level 1|2|3]] [--context N [--context-method ulysses|ring]] [--tensor N]
+                     [--expert N]
                      [--quantize PRESET [--expert-inputs]]
 A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
@@ -52,7 +53,7 @@ together.
 
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens, data,
-              write_documents, adapter, quantize;
+              write_documents, adapter, quantize, context_method;
   DType dtype = DType::kBF16;
   std::optional<primitives::FrozenFormat> base_dtype;
   int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
@@ -75,6 +76,8 @@ Mesh mesh_of(const Options& options, int ranks) {
   if (options.shard) config.parallel.degree("shard") = "auto";
   config.parallel.shard_level = options.shard_level;
   config.parallel.degree("context") = std::to_string(options.context);
+  for (const ContextMethod method : {ContextMethod::kHeads, ContextMethod::kKeys})
+    if (options.context_method == name_of(method)) config.parallel.context_method = method;
   return mesh_of_ranks(config, options.tensor, options.expert, ranks);
 }
 
@@ -296,8 +299,9 @@ int main_checked(int argc, char** argv) {
           arguments.take("--adapters", options.adapters, 0) || arguments.take("--adapter", options.adapter) ||
           arguments.take("--quantize", options.quantize) || arguments.take("--rank", options.rank) ||
           arguments.take("--lr", options.lr) || arguments.take("--layers", options.layers) ||
-          arguments.take("--context", options.context) || arguments.take("--tensor", options.tensor) ||
-          arguments.take("--expert", options.expert) ||
+          arguments.take("--context", options.context) ||
+          arguments.take("--context-method", options.context_method) ||
+          arguments.take("--tensor", options.tensor) || arguments.take("--expert", options.expert) ||
           arguments.take("--shard-level", options.shard_level) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--expert-inputs", options.expert_inputs) ||

@@ -98,7 +98,7 @@ MUTANTS = [
     dict(name="a gate of GELU is one of silu", found_by=tests("gemma3_text"),
          edits=[(MLP, "activation_(config.activation)", "activation_(ops::Activation::kSilu)")]),
     dict(name="the sinks are ignored", found_by=tests("gpt_oss"),
-         edits=[(ATTENTION, "heads.q, k, v, op, sinks);", "heads.q, k, v, op);")]),
+         edits=[(ATTENTION, "heads.q, heads.k, heads.v, op, sinks);", "heads.q, heads.k, heads.v, op);")]),
     dict(name="the gate of experts is not clamped", found_by=tests("gpt_oss"),
          edits=[(EXPERTS, "down_bias_.leaf(tape), config_.form};", "down_bias_.leaf(tape), {}};")]),
     dict(name="the biases of experts are dropped", found_by=tests("gpt_oss"),

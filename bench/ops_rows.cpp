@@ -17,7 +17,7 @@ void add_rms_norm() {
             add_passes(name, dtype, [=]() -> Build {
               const Tensor x = filled({tokens, hidden}, dtype), weight = filled({hidden}, dtype);
               return [=, sums = gradient_of(weight)](Tape& tape) {
-                return rms_norm(tape, ops, input(tape, x), parameter(tape, weight, sums), 1e-6f);
+                return add_rms_norm(tape, ops, input(tape, x), {}, parameter(tape, weight, sums), 1e-6f).y;
               };
             });
           });

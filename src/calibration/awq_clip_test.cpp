@@ -5,6 +5,7 @@
 
 #include "calibration/calibration_passes.h"
 #include "calibration/column_scales_test_support.h"
+#include "tests/support/decoded.h"
 #include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
 

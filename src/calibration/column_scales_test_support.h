@@ -7,6 +7,7 @@
 
 #include "calibration/awq.h"
 #include "quant/number_format.h"
+#include "tests/support/decoded.h"
 #include "tests/support/packed_rows.h"
 
 // Factors of columns by plain loops, for tests.

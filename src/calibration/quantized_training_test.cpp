@@ -7,6 +7,7 @@
 #include "models/adapter.h"
 #include "quant/number_format.h"
 #include "tests/support/adapted_stream.h"
+#include "tests/support/decoded.h"
 #include "tests/support/errors.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/quantized_run.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "calibration/calibration.h"
+#include "tests/support/decoded.h"
 #include "tests/support/errors.h"
 #include "tests/support/quantized_run.h"
 #include "training/rounded_weights.h"

@@ -97,10 +97,6 @@ void MemoryTurn::wake(MemoryTag tag) {
   std::erase(asleep_, tag);
 }
 
-bool MemoryTurn::is_asleep(MemoryTag tag) const {
-  return std::find(asleep_.begin(), asleep_.end(), tag) != asleep_.end();
-}
-
 void require_awake(Device device, MemoryTag tag, std::string_view user) {
   const Pool& memory = pool(device);
   if (!memory.usage()[static_cast<size_t>(tag)].paused) return;

@@ -33,7 +33,6 @@ class MemoryTurn {
   void wake();
   void wake(MemoryTag tag);  // only this one: weights, before they are written
 
-  bool is_asleep(MemoryTag tag) const;
   int64_t kept_bytes() const { return kept_bytes_; }  // of the CPU's memory, at the beginning
 
  private:

@@ -75,8 +75,7 @@ TEST(MemoryTurn, WakesInTwoPhases) {
                   {{MemoryTag::kKvCache, PauseMode::kDrop}, {MemoryTag::kWeights, PauseMode::kKeep}});
   turn.wake(MemoryTag::kWeights);
   EXPECT_TRUE(weights.is_unchanged());
-  EXPECT_FALSE(turn.is_asleep(MemoryTag::kWeights));
-  EXPECT_TRUE(turn.is_asleep(MemoryTag::kKvCache));
+  EXPECT_FALSE(region(MemoryTag::kWeights).paused);
   EXPECT_TRUE(region(MemoryTag::kKvCache).paused);
   turn.wake();
   EXPECT_FALSE(region(MemoryTag::kKvCache).paused);
@@ -150,7 +149,7 @@ TEST(MemoryTurn, WhatSleepsIsNotCountedAgainstTheLimit) {
     const std::string error = error_of([&] { turn.wake(); }, ErrorKind::kResources);
     expect_has(error, "'optimizer' needs 8.00 MiB to wake");
     expect_has(error, "during a rollout");
-    EXPECT_TRUE(turn.is_asleep(MemoryTag::kOptimizer));
+    EXPECT_TRUE(region(MemoryTag::kOptimizer).paused);
     pool().release(cache, MemoryTag::kKvCache);
     turn.wake();
   }

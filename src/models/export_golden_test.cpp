@@ -10,6 +10,7 @@
 #include "primitives/fake_quantized.h"
 #include "quant/groups.h"
 #include "quant/number_format.h"
+#include "tests/support/decoded.h"
 #include "tests/support/made_up_amax.h"
 #include "tests/support/tiny_model.h"
 

@@ -4,6 +4,7 @@
 #include "models/export.h"
 #include "models/export_checks.h"
 #include "quant/zero_points.h"
+#include "tests/support/decoded.h"
 #include "tests/support/errors.h"
 #include "tests/support/made_up_amax.h"
 #include "tests/support/op_testing.h"

@@ -1,5 +1,6 @@
 // Adapters that are merged into quantized folders, in the form of the folder.
 #include "models/merged_quantized_test_support.h"
+#include "tests/support/decoded.h"
 #include "tests/support/errors.h"
 
 namespace temper::models {

@@ -8,6 +8,7 @@
 #include "models/export.h"
 #include "quant/number_format.h"
 #include "quant/zero_points.h"
+#include "tests/support/decoded.h"
 #include "tests/support/made_up_amax.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/tiny_model.h"

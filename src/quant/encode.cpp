@@ -27,23 +27,10 @@ void check_finite(std::string_view name, std::string_view what, std::span<const 
     if (!std::isfinite(value)) fail("[{}] {} is {}: it has no code", name, what, value);
 }
 
-Groups groups_in(std::string_view name, const Format& format, const Shape& values, const Tensor& amax) {
-  if (format.needs_amax() && !amax.defined()) fail("[{}] has no amax: calibrate the model first", name);
-  invariant(!format.has_zero_points(), "zero points are encoded by encode_with_zeros()");
-  const Groups groups = groups_of(name, values, amax.defined() ? amax.shape() : ones_of(values));
-  check_columns(name, format, groups);
-  return groups;
-}
-
 uint8_t scale_code(const Format& format, float block_amax, float amax) {
   if (format.scaling == Scaling::kPowersOfTwo)
     return static_cast<uint8_t>(power_code(format.element, block_amax));
   return code_of(kE4M3, block_scale(block_amax, global_scale(amax)));
-}
-
-float scale_back(const Format& format, uint8_t code, float amax) {
-  if (format.scaling == Scaling::kPowersOfTwo) return power_of(code);
-  return number_of(kE4M3, code) * global_scale(amax);
 }
 
 Tensor scales_of(const Format& format, const Shape& values) {
@@ -51,11 +38,6 @@ Tensor scales_of(const Format& format, const Shape& values) {
   Shape shape = values;
   shape[shape.ndim() - 1] /= format.block;
   return Tensor::zeros(shape, DType::kU8, MemoryTag::kData);
-}
-
-// Of elements that share their factors.
-int64_t run_of(const Format& format, const Groups& groups) {
-  return format.has_blocks() ? format.block : groups.width();
 }
 
 float largest_of(std::span<const float> values) {
@@ -67,14 +49,20 @@ float largest_of(std::span<const float> values) {
 }  // namespace
 
 Encoded encode(std::string_view name, const Format& format, const Tensor& values, const Tensor& amax) {
-  const Groups groups = groups_in(name, format, values.shape(), amax);
+  if (format.needs_amax() && !amax.defined()) fail("[{}] has no amax: calibrate the model first", name);
+  invariant(!format.has_zero_points(), "zero points are encoded by encode_with_zeros()");
+  const Groups groups =
+      groups_of(name, values.shape(), amax.defined() ? amax.shape() : ones_of(values.shape()));
+  check_columns(name, format, groups);
   const Tensor wide = values.to(DType::kF32);
   const auto numbers = wide.values<float>();
   check_finite(name, "a value", numbers);
   if (amax.defined()) check_finite(name, "amax", amax.values<float>());
   const Tensor codes = Tensor::empty(values.shape(), DType::kU8, MemoryTag::kData);
   const Tensor scales = scales_of(format, values.shape());
-  const int64_t run = run_of(format, groups), runs = groups.columns / std::max<int64_t>(run, 1);
+  // Elements that share their factors.
+  const int64_t run = format.has_blocks() ? format.block : groups.width();
+  const int64_t runs = groups.columns / std::max<int64_t>(run, 1);
   for (int64_t row = 0; row < groups.experts * groups.rows; ++row)
     for (int64_t r = 0; r < runs; ++r) {
       const int64_t first = row * groups.columns + r * run;
@@ -93,28 +81,6 @@ Encoded encode(std::string_view name, const Format& format, const Tensor& values
             code_of(format.element, quantized(format, own[static_cast<size_t>(i)], factors.by));
     }
   return {packed_columns(name, codes, format.element.bits), scales, format.needs_amax() ? amax : Tensor()};
-}
-
-Tensor decode(const Format& format, const Encoded& encoded, DType dtype) {
-  const Tensor codes = unpacked_columns(encoded.codes, format.element.bits);
-  const Shape& shape = codes.shape();
-  const Groups groups = groups_in("decode", format, shape, encoded.amax);
-  const Tensor values = Tensor::empty(shape, DType::kF32, MemoryTag::kData);
-  const int64_t run = run_of(format, groups), runs = groups.columns / std::max<int64_t>(run, 1);
-  for (int64_t row = 0; row < groups.experts * groups.rows; ++row)
-    for (int64_t r = 0; r < runs; ++r) {
-      const float* const shared =
-          encoded.amax.defined() ? encoded.amax.data<float>() + groups.first(row) : nullptr;
-      const float back = format.has_blocks()
-                             ? scale_back(format, encoded.scales.data<uint8_t>()[row * runs + r],
-                                          shared != nullptr ? *shared : 0)
-                             : factors_of(format, shared[r]).back;
-      const int64_t first = row * groups.columns + r * run;
-      for (int64_t i = first; i < first + run; ++i)
-        values.data<float>()[i] =
-            dequantized(format, number_of(format.element, codes.data<uint8_t>()[i]), back);
-    }
-  return values.to(dtype, MemoryTag::kData);
 }
 
 }  // namespace temper::quant

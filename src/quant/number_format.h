@@ -21,11 +21,10 @@ struct Encoded {
       amax;  // [row groups, column groups], or with experts in front; undefined where the format needs none
 };
 
-// Values (compact, on the CPU, any floating-point dtype) by the arithmetic that fakes the format: decode()
-// gives what ops/fake_quantize gives, bit for bit. An Error where a value or an amax is not finite, where
+// Values (compact, on the CPU, any floating-point dtype) by the arithmetic that fakes the format: what codes
+// mean is what ops/fake_quantize gives, bit for bit. An Error where a value or an amax is not finite, where
 // amax does not fit (quant/groups.h), and where blocks or what fills bytes do not divide the columns. `name`
 // is of the tensor, for errors.
 Encoded encode(std::string_view name, const Format& format, const Tensor& values, const Tensor& amax);
-Tensor decode(const Format& format, const Encoded& encoded, DType dtype);  // compact, on the CPU
 
 }  // namespace temper::quant

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/json/json.h"
+#include "tests/support/decoded.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::quant {

@@ -3,6 +3,7 @@
 #include "base/json/json.h"
 #include "quant/number_format.h"
 #include "quant/zero_points.h"
+#include "tests/support/decoded.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::quant {

@@ -8,14 +8,6 @@
 namespace temper::quant {
 namespace {
 
-// Calls each(i, group) for all values in their order.
-template <class Each>
-void for_each_value(const Groups& groups, const Each& each) {
-  for (int64_t row = 0, i = 0; row < groups.experts * groups.rows; ++row)
-    for (int64_t column = 0; column < groups.columns; ++column, ++i)
-      each(i, groups.first(row) + column / groups.width());
-}
-
 void check_finite(std::string_view name, const char* what, float value) {
   if (!std::isfinite(value))
     fail("[{}] {} is {}: it has no code", name, what, std::isnan(value) ? std::nanf("") : value);
@@ -45,23 +37,14 @@ EncodedWithZeros encode_with_zeros(std::string_view name, const Element& element
     zeros.data<uint8_t>()[group] = code_of(element, points.back().zero);
   }
   const Tensor wide = values.to(DType::kF32);
-  for_each_value(groups, [&](int64_t i, int64_t group) {
-    const float x = wide.data<float>()[i];
-    check_finite(name, "a value", x);
-    codes.data<uint8_t>()[i] = code_of(element, integer_of(element, points[static_cast<size_t>(group)], x));
-  });
+  for (int64_t row = 0, i = 0; row < groups.experts * groups.rows; ++row)
+    for (int64_t column = 0; column < groups.columns; ++column, ++i) {
+      const auto group = static_cast<size_t>(groups.first(row) + column / groups.width());
+      const float x = wide.data<float>()[i];
+      check_finite(name, "a value", x);
+      codes.data<uint8_t>()[i] = code_of(element, integer_of(element, points[group], x));
+    }
   return {packed_columns(name, codes, element.bits), steps, zeros};
-}
-
-Tensor decode_with_zeros(const Element& element, const EncodedWithZeros& encoded, DType dtype) {
-  const Tensor codes = unpacked_columns(encoded.codes, element.bits);
-  const Tensor values = Tensor::empty(codes.shape(), DType::kF32, MemoryTag::kData);
-  for_each_value(groups_of("decode", codes.shape(), encoded.steps.shape()), [&](int64_t i, int64_t group) {
-    const ZeroPoint at{encoded.steps.data<float>()[group],
-                       number_of(element, encoded.zeros.data<uint8_t>()[group])};
-    values.data<float>()[i] = value_of(at, number_of(element, codes.data<uint8_t>()[i]));
-  });
-  return values.to(dtype, MemoryTag::kData);
 }
 
 }  // namespace temper::quant

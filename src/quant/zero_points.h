@@ -64,6 +64,5 @@ struct EncodedWithZeros {
 // where a value or a bound is not finite, where bounds do not fit, and where codes do not fill bytes.
 EncodedWithZeros encode_with_zeros(std::string_view name, const Element& element, const Tensor& values,
                                    const Bounds& bounds);
-Tensor decode_with_zeros(const Element& element, const EncodedWithZeros& encoded, DType dtype);
 
 }  // namespace temper::quant

@@ -4,6 +4,7 @@
 
 #include "ops/fake_quantize/fake_quantize.h"
 #include "quant/number_format.h"
+#include "tests/support/decoded.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops {

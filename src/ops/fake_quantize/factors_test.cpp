@@ -6,6 +6,7 @@
 #include "ops/fake_quantize/fake_quantize.h"
 #include "primitives/fake_quantized.h"
 #include "quant/number_format.h"
+#include "tests/support/decoded.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops {

@@ -5,6 +5,7 @@
 
 #include "base/json/json.h"
 #include "quant/number_format.h"
+#include "tests/support/decoded.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops {

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "ops/fake_quantize/fake_quantize.h"
+#include "tests/support/decoded.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops::zero_points_test {

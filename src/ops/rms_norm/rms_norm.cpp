@@ -67,10 +67,6 @@ NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var
                   {&NormedSum::sum, &NormedSum::y});
 }
 
-Var rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& weight, float eps, float offset) {
-  return add_rms_norm(tape, bound, x, {}, weight, eps, offset).y;
-}
-
 namespace {
 
 RmsNorm::Output outline_forward(const RmsNorm& op) {

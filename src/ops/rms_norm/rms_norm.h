@@ -41,8 +41,6 @@ struct RmsNorm {
                             float offset);
 };
 
-Var rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& weight, float eps, float offset = 0);
-
 // The sum continues along the residual stream: its gradient and the norm's meet in the kernel. residual may
 // be Var{} (none): the sum is x then.
 NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& residual, const Var& weight,

@@ -46,7 +46,7 @@ Case make_case(const Shape& shape, const Options& options) {
     return reference(hidden, options.eps, inputs[0], inputs[1], options.offset);
   };
   c.run = [options](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    return Result{rms_norm(tape, ops, v[0], v[1], options.eps, options.offset), {}};
+    return Result{add_rms_norm(tape, ops, v[0], {}, v[1], options.eps, options.offset).y, {}};
   };
   c.terms = std::max(hidden, shape.numel() / hidden);
   return c;
@@ -113,7 +113,7 @@ TEST(RmsNorm, EitherGradientMayBeMissing) {
       const NormedSum other = add_rms_norm(tape, kernel.ops, x, residual, weight, 1e-3f);
       tape.backward(other.y, tensor(5, dtype));
       const Var sum = tape.variable(other.sum.value);
-      tape.backward(rms_norm(tape, kernel.ops, sum, weight, 1e-3f), tensor(5, dtype));
+      tape.backward(add_rms_norm(tape, kernel.ops, sum, {}, weight, 1e-3f).y, tensor(5, dtype));
       const Doubles alone = values_of(sum.slot->take());
       EXPECT_EQ(values_of(x.slot->take()), alone);
       EXPECT_EQ(values_of(residual.slot->take()), alone);
@@ -190,8 +190,9 @@ TEST(RmsNorm, ChecksAtTheFrontDoor) {
   const BoundOps ops = bind_kernel<RmsNorm>("eager", {});
   Tape tape;
   const auto call = [&](const Tensor& x, const Tensor& weight, float eps = 1e-6f) {
-    return
-        [&tape, &ops, x, weight, eps] { rms_norm(tape, ops, tape.constant(x), tape.constant(weight), eps); };
+    return [&tape, &ops, x, weight, eps] {
+      add_rms_norm(tape, ops, tape.constant(x), {}, tape.constant(weight), eps);
+    };
   };
   const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
   const Tensor x = f32({2, 8}), weight = f32({8});

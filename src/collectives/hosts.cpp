@@ -1,8 +1,13 @@
 #include "collectives/hosts.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <array>
+#include <climits>
 #include <utility>
+
+#include "base/process.h"
 
 namespace temper::collectives {
 namespace {
@@ -10,6 +15,13 @@ namespace {
 std::vector<std::string> hosts;
 
 }  // namespace
+
+std::string this_machine() {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const ProcessName own = this_process();
+  return fmt::format("{} {} {}", host.data(), own.host, own.boot);
+}
 
 void set_hosts(std::vector<std::string> names) { hosts = std::move(names); }
 

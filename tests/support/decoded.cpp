@@ -39,8 +39,7 @@ Tensor decode(const Format& format, const Encoded& encoded, DType dtype) {
                            ? scale_back(format, encoded.scales.data<uint8_t>()[i / format.block],
                                         shared != nullptr ? *shared : 0)
                            : factors_of(format, shared[column / groups.width()]).back;
-    values.data<float>()[i] =
-        dequantized(format, number_of(format.element, codes.data<uint8_t>()[i]), back);
+    values.data<float>()[i] = dequantized(format, number_of(format.element, codes.data<uint8_t>()[i]), back);
   });
   return values.to(dtype, MemoryTag::kData);
 }

@@ -1,10 +1,6 @@
-#include <unistd.h>
-
 #include <array>
-#include <climits>
 #include <cstring>
 
-#include "base/process.h"
 #include "collectives/hosts.h"
 #include "collectives/mpi/header.h"
 #include "collectives/mpi/mpi.h"
@@ -23,13 +19,9 @@ class MpiGroup final : public Group {
         pairs_(*this, network, tag) {}
   Pairs& pairs() override { return pairs_; }
 
-  // From what all ranks know of their machines. Machines of one name differ by their systems;
-  // containers of one system have names, cores and GPUs of their own.
+  // From what all ranks know of their machines.
   void find_machine() {
-    std::array<char, HOST_NAME_MAX + 1> host{};
-    ::gethostname(host.data(), host.size() - 1);
-    const ProcessName own = this_process();
-    const std::string machine = fmt::format("{} {} {}", host.data(), own.host, own.boot);
+    const std::string machine = this_machine();
     std::vector<std::string> machines = gather_objects("machines", machine);
     OnMachine where{0, 0};
     for (int place = 0; place < size(); ++place) {

@@ -11,6 +11,7 @@
 # make bench-check  the demo's step compared with the processor's peak; fails below half of it
 # make isa    the tests of ops, backends and training as older processors run them (SHORT=1: as CI does)
 # make nightly  the proofs that are too slow for every change; CONTRIBUTING.md lists them
+# make layouts  every division of small models between 2, 4 and 8 ranks, compared with one rank; hours on few cores
 # make torture  kills, power cuts, damage, failing calls, hostile inputs and more (tools/torture), with a table: SCALE=N tries N times as many
 SHELL := /bin/bash
 PRESET ?= release
@@ -18,7 +19,7 @@ BUILD := build/$(PRESET)
 TEMPER := build/release/temper
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup setup-gpu setup-parquet build release test check parity mutants fuzz bench bench-check isa nightly torture demo bundle clean format
+.PHONY: all setup setup-gpu setup-parquet build release test check parity mutants fuzz bench bench-check isa nightly layouts torture demo bundle clean format
 
 all: build
 
@@ -91,6 +92,9 @@ bench-check:
 
 isa: build
 	@tools/test_isa.sh $(BUILD) $(if $(SHORT),--short)
+
+layouts: release
+	@python3 tools/sweep_layouts.py $(TEMPER) --jobs $(JOBS)
 
 SCALE ?= 1
 torture: release

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Proves every division of a run between 2, 4 and 8 ranks with `temper verify-layout`.
+"""Proves divisions of a run between 2, 4 and 8 ranks with `temper verify-layout`.
 
 Goes over all products of the degrees of the mesh's axes (with each shard_level and both methods of context ranks), for small
-models of four kinds (dense, a mixture, a mixture with latent attention and a shared expert, a hybrid), trained
-in full, by adapters with dropout, and by preferences. Prints for each kind the worst figures of its meshes, and
-every mesh that is refused or differs. The exit code is 1 where one differs.
+models of six kinds (tools/layout_models.py), trained in full, by adapters with dropout, by preferences and by rewards.
+--cover takes a few of these cases, always the same ones, in which any two values occur together that can: degrees of two
+axes, a degree and a level, a method and a kind of model, a kind of model and a way of training, and so on. Prints for
+each kind of model and way the worst figures, and every case that is refused or differs. The exit code is 1 where there is one.
 
-  tools/sweep_layouts.py build/release/temper [--ranks 2,4,8] [--updates 20] [--only dense,adapters] [--dtype bfloat16]
+  tools/sweep_layouts.py build/release/temper [--cover] [--ranks 2,4,8] [--updates 20] [--only dense,adapters]
+                         [--dtype bfloat16] [--jobs 2]
 """
 import argparse
+import concurrent.futures
 import itertools
 import json
 import math
@@ -18,42 +21,8 @@ import subprocess
 import sys
 import tempfile
 
-COMMON = {
-    "hidden_act": "silu", "hidden_size": 64, "initializer_range": 0.02, "intermediate_size": 64,
-    "max_position_embeddings": 256, "num_hidden_layers": 2, "rms_norm_eps": 1e-6, "vocab_size": 64,
-    "attention_bias": False, "bos_token_id": None, "eos_token_id": None, "tie_word_embeddings": False,
-}
-ROUTED = {"moe_intermediate_size": 32, "num_experts_per_tok": 2, "norm_topk_prob": True}
-MODELS = {
-    "dense": COMMON | {
-        "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "num_attention_heads": 8,
-        "num_key_value_heads": 2, "head_dim": 8, "rope_theta": 10000.0},
-    "mixture": COMMON | ROUTED | {
-        "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_attention_heads": 8,
-        "num_key_value_heads": 4, "head_dim": 8, "rope_theta": 10000.0, "num_experts": 8,
-        "decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.02},
-    "latent": COMMON | ROUTED | {
-        "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "num_attention_heads": 8,
-        "num_key_value_heads": 8, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
-        "qk_rope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 8, "n_shared_experts": 1, "n_group": 4,
-        "topk_group": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5, "rope_theta": 10000.0,
-        "scoring_func": "sigmoid", "topk_method": "noaux_tc"},
-    "hybrid": COMMON | ROUTED | {
-        "model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], "num_attention_heads": 8,
-        "num_key_value_heads": 2, "head_dim": 8, "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
-        "num_experts": 8, "decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.02,
-        "shared_expert_intermediate_size": 16, "layer_types": ["linear_attention", "full_attention"],
-        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_num_key_heads": 8,
-        "linear_num_value_heads": 16, "linear_value_head_dim": 8},
-}
-LINEARS = {"name": "linears", "rank": 4, "dropout": 0.1}
-EXPERTS = {"name": "experts", "rank": 3,
-           "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight"]}
-WAYS = {
-    "full": lambda model: [],
-    "adapters": lambda model: ["--adapters", json.dumps([LINEARS] if model == "dense" else [LINEARS, EXPERTS])],
-    "preferences": lambda model: ["--recipe", "preference", "--data.max_length", "64"],
-}
+from layout_models import DENSE, MODELS, WAYS
+
 METHODS = ["ulysses", "ring"]  # of context ranks
 AXES = ["replicate", "shard", "context", "tensor", "expert"]  # of the mesh (src/weights/mesh.h)
 FIGURES = ["first loss", "later losses", "gradient norms", "gradients"]
@@ -71,10 +40,41 @@ def meshes(ranks, experts):
                 yield mesh | {"shard_level": level} | ({"context_method": method} if method else {})
 
 
-def verify(program, run, ranks, mesh, flags):
-    command = [program, "verify-layout", run, "--ranks", str(ranks), *flags]
-    for key, degree in mesh.items():
-        command += [f"--parallel.{key}", str(degree)]
+def all_cases(models, ways, numbers):
+    return [{"model": model, "way": way} | mesh for model, way, ranks in itertools.product(models, ways, numbers)
+            for mesh in meshes(ranks, model not in DENSE)]
+
+
+def pairs_of(case):
+    """Any two of its values, with what they are values of."""
+    return itertools.combinations(sorted(case.items()), 2)
+
+
+def cover(cases):
+    """Some of the cases, with all pairs of values that there are in all: one after the other that which has most new
+    pairs, of few ranks first."""
+    bits = {}
+    masks = [sum(1 << bits.setdefault(pair, len(bits)) for pair in pairs_of(case)) for case in cases]
+    order = sorted(range(len(cases)), key=lambda number: ranks_of(cases[number]))
+    missing, chosen = (1 << len(bits)) - 1, []
+    while missing:
+        best = max(order, key=lambda number: (masks[number] & missing).bit_count())
+        missing &= ~masks[best]
+        chosen.append(best)
+    return [cases[number] for number in sorted(chosen)]
+
+
+def ranks_of(case):
+    return math.prod(case[axis] for axis in AXES)
+
+
+def verify(program, folder, case, flags):
+    """The exit code, the figures and the error of a case."""
+    command = [program, "verify-layout", os.path.join(folder, case["model"], "run.yaml"), "--ranks", str(ranks_of(case)),
+               *flags, *WAYS[case["way"]](case["model"])]
+    for key, value in case.items():
+        if key not in ("model", "way"):
+            command += [f"--parallel.{key}", str(value)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False,
                           env=os.environ | {"OMP_NUM_THREADS": "1"})
     found = {}
@@ -85,42 +85,57 @@ def verify(program, run, ranks, mesh, flags):
     return done.returncode, found, done.stderr.strip()
 
 
+def write_models(folder, models):
+    for model in models:
+        path = os.path.join(folder, model)
+        os.makedirs(path)
+        with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(MODELS[model], file)
+        with open(os.path.join(path, "run.yaml"), "w", encoding="utf-8") as file:
+            file.write(f"model: {{path: {path}}}\ndata: {{train: [{folder}/none.jsonl]}}\n")
+
+
+def report(cases, results):
+    """Prints a line for the cases of each model and way as soon as they are known; how many were not as one rank is."""
+    wrong = 0
+    print(f"{'model':9}{'way':13}{'cases':>7}  " + "".join(f"{name:>16}" for name in FIGURES), flush=True)
+    for (model, way), group in itertools.groupby(zip(cases, results), lambda each: (each[0]["model"], each[0]["way"])):
+        worst, count, notes = dict.fromkeys(FIGURES, 0.0), 0, []
+        for case, (code, found, error) in group:
+            count += 1
+            for name, figure in found.items():
+                worst[name] = max(worst[name], figure)
+            if code != 0:
+                notes.append(f"  {case}: {'refused' if code == 2 else 'differs'}: {error}")
+        wrong += len(notes)
+        print(f"{model:9}{way:13}{count:7}  " + "".join(f"{worst[name]:16.1e}" for name in FIGURES), flush=True)
+        print("\n".join(notes), end="\n" if notes else "", flush=True)
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
+    parser.add_argument("--cover", action="store_true", help="few cases with all pairs of values")
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--updates", default="20")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--only", default="", help="kinds of models and ways of training, separated by commas")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at the same time")
     given = parser.parse_args()
     only = set(filter(None, given.only.split(",")))
+    if unknown := only - {*MODELS, *WAYS}:
+        parser.error(f"--only has {', '.join(sorted(unknown))}; expected of {', '.join([*MODELS, *WAYS])}")
     models = [name for name in MODELS if name in only] or list(MODELS)
     ways = [name for name in WAYS if name in only] or list(WAYS)
-    differ = 0
-    print(f"{'model':9}{'way':13}{'ranks':>5}{'meshes':>8}  " + "".join(f"{name:>16}" for name in FIGURES))
-    with tempfile.TemporaryDirectory() as folder:
-        for model, way, ranks in itertools.product(models, ways, map(int, given.ranks.split(","))):
-            path = os.path.join(folder, model)
-            os.makedirs(path, exist_ok=True)
-            with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as file:
-                json.dump(MODELS[model], file)
-            run = os.path.join(folder, "run.yaml")
-            with open(run, "w", encoding="utf-8") as file:
-                file.write(f"model: {{path: {path}}}\ndata: {{train: [{folder}/none.jsonl]}}\n")
-            flags = ["--updates", given.updates, "--dtype", given.dtype, *WAYS[way](model)]
-            worst, count, notes = dict.fromkeys(FIGURES, 0.0), 0, []
-            for mesh in meshes(ranks, model != "dense"):
-                code, found, error = verify(given.program, run, ranks, mesh, flags)
-                count += 1
-                for name, figure in found.items():
-                    worst[name] = max(worst[name], figure)
-                if code != 0:
-                    differ += code != 2
-                    notes.append(f"  {mesh}: {'refused' if code == 2 else 'differs'}: {error}")
-            print(f"{model:9}{way:13}{ranks:5}{count:8}  "
-                  + "".join(f"{worst[name]:16.1e}" for name in FIGURES), flush=True)
-            print("\n".join(notes), end="\n" if notes else "", flush=True)
-    sys.exit(1 if differ else 0)
+    cases = all_cases(models, ways, list(map(int, given.ranks.split(","))))
+    cases = cover(cases) if given.cover else cases
+    flags = ["--updates", given.updates, "--dtype", given.dtype]
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(given.jobs) as workers:
+        write_models(folder, models)
+        wrong = report(cases, workers.map(lambda case: verify(given.program, folder, case, flags), cases))
+    print(f"{len(cases)} cases, {wrong} of them refused or other than one rank")
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""What tools/sweep_layouts.py takes as all cases, and as few that have all pairs."""
+import itertools
+import unittest
+
+import sweep_layouts as sweep
+
+
+class SweepLayouts(unittest.TestCase):
+    def setUp(self):
+        self.cases = sweep.all_cases(list(sweep.MODELS), list(sweep.WAYS), [2, 4, 8])
+
+    def test_all_cases_are_different_and_have_every_product(self):
+        self.assertEqual(len({tuple(sorted(case.items())) for case in self.cases}), len(self.cases))
+        for ranks in (2, 4, 8):
+            degrees = {tuple(case[axis] for axis in sweep.AXES) for case in self.cases
+                       if case["model"] == "mixture" and sweep.ranks_of(case) == ranks}
+            # so many ways to spread the factors 2 over the axes
+            twos = ranks.bit_length() - 1
+            self.assertEqual(len(degrees), {1: 5, 2: 15, 3: 35}[twos])
+
+    def test_few_have_every_pair_that_occurs(self):
+        wanted = [*((axis, degree) for axis in sweep.AXES for degree in (1, 2, 4, 8)),
+                  *(("shard_level", level) for level in (1, 2, 3)), *(("context_method", name) for name in sweep.METHODS),
+                  *(("model", name) for name in sweep.MODELS), *(("way", name) for name in sweep.WAYS)]
+
+        def pairs(cases):
+            return {pair for pair in itertools.combinations(wanted, 2)
+                    if any(all(case.get(name) == value for name, value in pair) for case in cases)}
+
+        for name, value in wanted:
+            self.assertTrue(any(case.get(name) == value for case in self.cases), (name, value))
+        chosen = sweep.cover(self.cases)
+        self.assertEqual(pairs(chosen), pairs(self.cases))
+        self.assertLess(len(chosen), 100)
+        self.assertIn((("context", 8), ("model", "sinks")), pairs(chosen))
+        self.assertIn((("context_method", "ring"), ("way", "grpo")), pairs(chosen))
+
+    def test_they_are_the_same_each_time(self):
+        self.assertEqual(sweep.cover(self.cases), sweep.cover(list(self.cases)))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -17,6 +17,7 @@ import recipes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+RANKS_OF = {"context": 2}  # the number of ranks of these runs is a multiple
 
 
 class Stand:
@@ -46,6 +47,7 @@ class Stand:
         self.kinds = {
             "sft": (sft, []),
             "asynchronous": (sft, ["--checkpoint.async", "true"]),
+            "context": (sft, ["--parallel.replicate", "auto", "--parallel.context", "2", "--parallel.shard_level", "2"]),
             "adapters": (sft, adapters),
             "quantized": (sft, ["--quantize.preset", "INT8"]),
             "preference": (self.configuration("preference", recipes.PREFERENCE), []),

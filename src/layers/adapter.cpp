@@ -49,7 +49,10 @@ Stages stages_of(const ParameterStore& base, const LoraPlan& plan, const WeightT
   if (stages.count == 1) return stages;
   std::vector<int> of(own.specs().size());
   const auto put = [&](const std::string& name, std::string_view weight) {
-    of[static_cast<size_t>(own.find(name) - own.specs().data())] = stages.of[base.index_of(weight)];
+    const size_t parameter = base.index_of(weight);
+    const bool tied = base.table().find_tied(weight) != nullptr;  // to one that is on another stage, too
+    of[static_cast<size_t>(own.find(name) - own.specs().data())] =
+        tied ? stages.other(parameter, stages.of[parameter]) : stages.of[parameter];
   };
   for (const LoraTarget& target : plan.targets) {
     put(lora_a_name(*target.spec), target.spec->name);
@@ -58,6 +61,7 @@ Stages stages_of(const ParameterStore& base, const LoraPlan& plan, const WeightT
   for (const LoraSaved& saved : plan.saved)
     put(saved_name(saved.source), base.table().find_target(saved.source).spec->name);
   stages.of = std::move(of);
+  stages.copies.clear();
   return stages;
 }
 
@@ -137,8 +141,9 @@ int64_t Adapter::num_update_elements() const {
   int64_t count = 0;
   for (const std::optional<Update>& update : updates_) {
     if (!update) continue;
-    count += parameters_[update->a].value.numel();
-    for (const Slice& slice : update->slices) count += parameters_[slice.b].value.numel();
+    const auto add = [&](size_t parameter) { count += parameters_.layout()[parameter].whole().numel(); };
+    add(update->a);
+    for (const Slice& slice : update->slices) add(slice.b);
   }
   return count;
 }

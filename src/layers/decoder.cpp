@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "layers/glue.h"
 #include "layers/pass_builder.h"
 #include "ops/sample/sample.h"
 #include "primitives/primitives.h"
@@ -14,21 +15,28 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
                  std::optional<primitives::FrozenFormat> frozen, const ModelRanks& ranks)
     : config_(std::move(config)),
       ranks_(ranks),
-      parameters_(decoder_weight_table(config_), dtype, device, frozen, ranks.mesh, ranks.rank),
+      parameters_(decoder_weight_table(config_), dtype, device, frozen, ranks.mesh,
+                  ranks.stages.place() * ranks.mesh.size() + ranks.rank,
+                  decoder_stages(config_, ranks.stages)),
       ops_(std::move(ops)),
       quantizers_(std::make_unique<quantizers::Quantizers>(
           quantizers::plan_quantizers(parameters_.table(), config_.quantize), device, parameters_.table(),
           parameters_.layout())),
       rope_(config_.max_positions, device),
       routers_(config_.routers),
-      embedding_(binding(), config_.vocabulary()),
+      embedding_(ranks.stages.has_first() ? std::make_optional<Embedding>(binding(), config_.vocabulary())
+                                          : std::nullopt),
       embedding_multiplier_(static_cast<float>(config_.multipliers.embedding)),
-      norm_(binding(), "norm", config_.rms_norm_eps, config_.norm_offset),
-      head_(config_.gives_values ? std::nullopt : std::make_optional<Head>(binding(), config_.vocabulary())),
-      values_(config_.gives_values ? std::make_optional<ValueHead>(binding()) : std::nullopt),
       layers_(config_, parameters_, ranks_,
               [this](const std::string& scope) { return binding(scope, quantizers_.get()); }),
       balance_(config_, ops_, layers_.router_layers().size(), ranks_.tensor_ranks()) {
+  if (ranks.stages.has_last()) {
+    norm_.emplace(binding(), "norm", config_.rms_norm_eps, config_.norm_offset);
+    if (config_.gives_values)
+      values_.emplace(binding());
+    else
+      head_.emplace(binding(), config_.vocabulary());
+  }
   if (config_.multipliers.rounds_embedding)
     visit_float(dtype,
                 [&]<class T>() { embedding_multiplier_ = static_cast<float>(T(embedding_multiplier_)); });
@@ -49,12 +57,12 @@ PagedStates Decoder::make_pages(const PageSizes& sizes) const {
 PassBuilder Decoder::passes() const { return {config_, ranks_, rope_, routers_.count(), device()}; }
 
 Var Decoder::embed(Tape& tape, const Tensor& ids, const Pass& pass) const {
-  const Var x = ranks_.leave(tape, embedding_(tape, ids, pass.rows), pass.divides_tokens);
+  const Var x = ranks_.leave(tape, (*embedding_)(tape, ids, pass.rows), pass.divides_tokens);
   return embedding_multiplier_ == 1 ? x : primitives::scale(tape, x, embedding_multiplier_);
 }
 
 Var Decoder::norm_end(Tape& tape, const Stream& stream, const Pass& pass, int64_t tokens) const {
-  const ops::NormedSum end = norm_(tape, stream.x, stream.branch, pass.stream_rows);
+  const ops::NormedSum end = (*norm_)(tape, stream.x, stream.branch, pass.stream_rows);
   if (pass.stream != nullptr) pass.stream->push_back(end.sum.value);
   return ranks_.enter(tape, end.y, tokens, pass.divides_tokens);
 }
@@ -84,6 +92,11 @@ bool rows_differ(const ModelRanks& ranks, const Pass& pass) {
 }  // namespace
 
 Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options) const {
+  invariant(ranks_.stages.num_parts() == 1, "a model in parts is computed part by part");
+  return forward(tape, input, options, {});
+}
+
+Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options, const Part& part) const {
   if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
   check_ids(input.ids.values<int32_t>(), config_.vocab_size);
   check_boundaries(input);
@@ -96,17 +109,27 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
     pass.routers = std::make_shared<RouterTrace>();
     pass.routers->routers.resize(routers_.count());
   }
-  Stream stream{embed(tape, from_host(input.cut.own_of(input.ids), device()), pass), {}};
+  Stream stream{
+      part.index > 0 ? part.input : embed(tape, from_host(input.cut.own_of(input.ids), device()), pass), {}};
   if (rows_differ(ranks_, pass) && tape.recording() && !stream.x.requires_grad())
     stream.x = tape.variable(stream.x.value);
-  stream = layers_.forward(tape, stream, pass, checkpoint, options.hidden_states);
+  stream = layers_.forward(tape, stream, pass, ranks_.stages.layers_of(part.index, config_.blocks.size()),
+                           checkpoint, options.hidden_states);
+  if (part.index + 1 < ranks_.stages.num_parts())
+    return stream.branch.value.defined() ? residual_add(tape, stream.x, stream.branch) : stream.x;
   const Var hidden = norm_end(tape, stream, pass, pass.positions.dim(1));
   if (options.hidden_states != nullptr) options.hidden_states->push_back(hidden.value);
   return hidden;
 }
 
+Tensor Decoder::make_part_input(const DecoderInput& input) const {
+  const int64_t tokens = input.cut.is_whole() ? input.ids.numel() : input.cut.tokens_of(input.cut.place());
+  return Tensor::empty({ranks_.own_tokens(tokens, true), config_.hidden_size}, parameters_.dtype(),
+                       MemoryTag::kActivations, device());
+}
+
 Var Decoder::forward(Tape& tape, const BatchInput& input, const PagedStates& pages) const {
-  invariant(!tape.recording(), "pages are for inference");
+  invariant(!tape.recording() && ranks_.stages.count() == 1, "pages are for inference, on one stage");
   const int64_t tokens = input.ids.numel();
   const PageSizes& sizes = pages.sizes();
   if (input.ids.device().type == DeviceType::kCpu) check_ids(input.ids.values<int32_t>(), config_.vocab_size);
@@ -114,7 +137,7 @@ Var Decoder::forward(Tape& tape, const BatchInput& input, const PagedStates& pag
   const HostScope scope(device());
   const Pass pass = passes().of(input, pages);
   const Var start = embed(tape, from_host(input.ids, device()), pass);
-  return norm_end(tape, layers_.forward(tape, {start, {}}, pass), pass, tokens);
+  return norm_end(tape, layers_.forward(tape, {start, {}}, pass, all_layers()), pass, tokens);
 }
 
 // Ranks that divide every layer do the same passes, whose collectives are captured with them. Those that keep

@@ -83,6 +83,10 @@ WeightTable decoder_weight_table(const DecoderConfig& config);
 // heads. An Error, which names the key, where they cannot.
 ContextMethod context_method_of(const DecoderConfig& config, const Mesh& mesh);
 
+// Where the parameters of such a model are in the stages of a pipeline: a tied head's weight in the first and
+// the last one.
+Stages decoder_stages(const DecoderConfig& config, const ModelStages& stages);
+
 // The kernels of such a model, chosen once. Modules have the names of their parameters, without ".weight".
 // `mesh`: of the ranks of which each has a part.
 ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,
@@ -91,7 +95,9 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
 
 class PassBuilder;
 
-// A causal language model. Its modules are built here, with their kernels and parameters, once.
+// A causal language model. Its modules are built here, with their kernels and parameters, once: of several
+// stages (ModelStages) those of this rank's layers, the embedding in the first, the final norm and the head
+// in the last.
 class Decoder {
  public:
   // `frozen`: what the weights of linears are kept in (ParameterStore). `ranks`: that compute the model
@@ -129,6 +135,17 @@ class Decoder {
   // Hidden states after the final norm, [tokens, hidden], of the tokens that this rank computes.
   Var forward(Tape& tape, const DecoderInput& input, const Options& options) const;
   Var forward(Tape& tape, const DecoderInput& input) const { return forward(tape, input, {}); }
+  // One part of the layers that are here, where stages of a pipeline have some each.
+  struct Part {
+    int index = 0;
+    Var input =
+        {};  // what the part before gives, [the stream's tokens that are here, hidden]; of the first none
+  };
+  // Of the last part the hidden states as above, of others the residual stream, which is the next one's
+  // input.
+  Var forward(Tape& tape, const DecoderInput& input, const Options& options, const Part& part) const;
+  // Memory for what passes between parts, uninitialized, [the stream's tokens that are here, hidden].
+  Tensor make_part_input(const DecoderInput& input) const;
   PagedStates make_pages(const PageSizes& sizes) const;
   // The same for tokens that continue sequences whose states are `pages`, [tokens, hidden].
   Var forward(Tape& tape, const BatchInput& input, const PagedStates& pages) const;
@@ -163,17 +180,21 @@ class Decoder {
   size_t num_routers() const { return router_layers().size(); }
   // For a pass that records what its routers do; null where the model has none.
   std::shared_ptr<RouterTrace> watch_routers() const;
-  // Of the channel of a layer; null: it has none.
-  const BoundWeight* choice_bias(size_t layer) const { return layers_.channel(layer).choice_bias(); }
+  // Of the channel of a layer; null: it has none, or is on another stage.
+  const BoundWeight* choice_bias(size_t layer) const {
+    const BoundChannel* const channel = layers_.channel(layer);
+    return channel == nullptr ? nullptr : channel->choice_bias();
+  }
   // The layers that have routers, in order.
   const std::vector<size_t>& router_layers() const { return layers_.router_layers(); }
   const LoadBalance& balance() const { return balance_; }
-  bool trains_head(const AdapterRows& rows) const { return head_->trains(rows); }
+  bool trains_head(const AdapterRows& rows) const { return head_ && head_->trains(rows); }
   // Gradients of all passes are there after this (ShardedLayers).
   void settle() const { layers_.settle(); }
 
  private:
   PassBuilder passes() const;
+  ModelStages::Layers all_layers() const { return {0, config_.blocks.size()}; }
   Var embed(Tape& tape, const Tensor& ids, const Pass& pass) const;  // the stream's tokens that are here
   // The final norm of the stream's end, of all `tokens`.
   Var norm_end(Tape& tape, const Stream& stream, const Pass& pass, int64_t tokens) const;
@@ -186,10 +207,10 @@ class Decoder {
   std::unique_ptr<quantizers::Quantizers> quantizers_;
   mutable RopeTableSet rope_;  // grown to the longest position seen
   RouterSet routers_;
-  Embedding embedding_;
+  std::optional<Embedding> embedding_;  // none: it is on another stage, as are norm and head
   float embedding_multiplier_;
-  Norm norm_;
-  std::optional<Head> head_;         // none: it gives values
+  std::optional<Norm> norm_;
+  std::optional<Head> head_;         // none, too: it gives values
   std::optional<ValueHead> values_;  // where it does
   LayerStack layers_;
   LoadBalance balance_;

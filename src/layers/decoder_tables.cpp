@@ -110,6 +110,21 @@ WeightTable decoder_weight_table(const DecoderConfig& config) {
   return table;
 }
 
+Stages decoder_stages(const DecoderConfig& config, const ModelStages& stages) {
+  if (stages.count() == 1) return {};
+  const WeightTable table = decoder_weight_table(config);
+  Stages found{.count = stages.count(), .copies = std::vector<int>(table.specs().size(), -1)};
+  for (const WeightSpec& spec : table.specs()) {
+    const bool first = spec.lora == LoraRole::kEmbedding;
+    found.of.push_back(spec.layer ? stages.stage_of(stages.parts[static_cast<size_t>(*spec.layer)])
+                       : first    ? 0
+                                  : stages.count() - 1);
+  }
+  for (const WeightTable::Tied& tied : table.tied())
+    found.copies[static_cast<size_t>(table.find(tied.other) - table.specs().data())] = stages.count() - 1;
+  return found;
+}
+
 ContextMethod context_method_of(const DecoderConfig& config, const Mesh& mesh) {
   const auto refusal = [&](ContextMethod method) {
     for (const Block& block : config.blocks)

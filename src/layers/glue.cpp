@@ -69,6 +69,14 @@ Var add_losses(Tape& tape, const std::vector<Var>& losses) {
   });
 }
 
+Var with_loss(Tape& tape, const Var& x, const Var& loss) {
+  const Tensor one = Tensor::from<float>(std::vector<float>{1}, {1}).on(loss.value.device());
+  return tape.record(x.value, {&x, &loss}, [x = x.slot, loss = loss.slot, one](const Tensor& grad) {
+    if (x) x->add(grad);
+    if (loss) loss->add(one);
+  });
+}
+
 Var merge_heads(Tape& tape, const Var& x) {
   const Shape shape = x.shape();
   return tape.record(

@@ -20,6 +20,9 @@ Var join_columns(Tape& tape, const std::vector<Var>& parts);  // [rows, …] eac
 // The sum of scalars that backward can start from: each gets the gradient as it is.
 Var add_losses(Tape& tape, const std::vector<Var>& losses);
 
+// x, from which backward goes to `loss`, a scalar, too, as if it had started there.
+Var with_loss(Tape& tape, const Var& x, const Var& loss);
+
 // [tokens, heads head_dim] → [tokens, heads, head_dim], a view.
 Var split_heads(Tape& tape, const Var& x, int64_t head_dim);
 

@@ -11,16 +11,20 @@ LayerStack::LayerStack(const DecoderConfig& config, ParameterStore& parameters, 
                        const std::function<Binding(const std::string& scope)>& binding) {
   for (size_t i = 0; i < config.blocks.size(); ++i) {
     const Binding of_layer = binding(scope_of(i));
-    layers_.emplace_back(of_layer, config.blocks[i].on_tensor_ranks(ranks.tensor_ranks()), config);
+    if (ranks.stages.has_layer(i))
+      layers_.emplace_back(std::in_place, of_layer, config.blocks[i].on_tensor_ranks(ranks.tensor_ranks()),
+                           config);
+    else if (layers_.emplace_back(); config.blocks[i].channel->routing() != nullptr)
+      of_layer.routers.add();  // all stages count the same routers
     router_layers_.resize(of_layer.routers.count(), i);
   }
   if (ranks.mesh.shard_level > 1 && (ranks.shard != nullptr || ranks.expert_shard != nullptr))
     sharded_ = std::make_unique<ShardedLayers>(parameters, ranks, layers_.size());
 }
 
-Stream LayerStack::forward(Tape& tape, Stream stream, const Pass& pass, bool checkpoint,
-                           std::vector<Tensor>* hidden_states) const {
-  for (size_t i = 0; i < layers_.size(); ++i) {
+Stream LayerStack::forward(Tape& tape, Stream stream, const Pass& pass, const ModelStages::Layers& layers,
+                           bool checkpoint, std::vector<Tensor>* hidden_states) const {
+  for (size_t i = layers.first; i < layers.last; ++i) {
     if (checkpoint && hidden_states != nullptr) hidden_states->push_back(stream.x.value);
     stream = checkpoint ? checkpointed(tape, i, stream, pass)
                         : through(tape, i, stream, pass, hidden_states, false);
@@ -30,9 +34,9 @@ Stream LayerStack::forward(Tape& tape, Stream stream, const Pass& pass, bool che
 
 Stream LayerStack::through(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
                            std::vector<Tensor>* hidden_states, bool again) const {
-  if (sharded_ == nullptr) return layers_[index].forward(tape, index, stream, pass, hidden_states);
+  if (sharded_ == nullptr) return layers_[index]->forward(tape, index, stream, pass, hidden_states);
   const Var x = sharded_->begin(tape, index, stream.x, again);
-  Stream end = layers_[index].forward(tape, index, {x, stream.branch}, pass, hidden_states);
+  Stream end = layers_[index]->forward(tape, index, {x, stream.branch}, pass, hidden_states);
   if (!again) end.branch = sharded_->end(tape, index, end.branch);
   return end;
 }
@@ -63,20 +67,23 @@ std::vector<RouterTrace::Part*> LayerStack::router_parts(size_t index, const Pas
 }
 
 bool LayerStack::decodes_as_prompts() const {
-  return std::all_of(layers_.begin(), layers_.end(),
-                     [](const ResidualLayer& layer) { return layer.mixer().decodes_as_prompts(); });
+  return std::ranges::all_of(layers_, [](const std::optional<ResidualLayer>& layer) {
+    return !layer || layer->mixer().decodes_as_prompts();
+  });
 }
 
 bool LayerStack::batches_on_device() const {
-  return std::all_of(layers_.begin(), layers_.end(), [](const ResidualLayer& layer) {
-    return layer.mixer().batches_on_device() && layer.channel().batches_on_device();
+  return std::ranges::all_of(layers_, [](const std::optional<ResidualLayer>& layer) {
+    return !layer || (layer->mixer().batches_on_device() && layer->channel().batches_on_device());
   });
 }
 
 std::string_view LayerStack::asks_host() const {
-  for (const ResidualLayer& layer : layers_)
-    for (const std::string_view op : {layer.mixer().asks_host(), layer.channel().asks_host()})
+  for (const std::optional<ResidualLayer>& layer : layers_) {
+    if (!layer) continue;
+    for (const std::string_view op : {layer->mixer().asks_host(), layer->channel().asks_host()})
       if (!op.empty()) return op;
+  }
   return {};
 }
 

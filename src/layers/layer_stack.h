@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -20,19 +21,23 @@ class LayerStack {
   LayerStack(const LayerStack&) = delete;  // backward passes know where it is
   LayerStack& operator=(const LayerStack&) = delete;
 
-  // Through all layers. `checkpoint`: each is computed again in the backward pass instead of keeping its
-  // activations. `hidden_states` gets the input of each layer, [tokens, hidden]; null: they are not kept.
-  Stream forward(Tape& tape, Stream stream, const Pass& pass, bool checkpoint = false,
-                 std::vector<Tensor>* hidden_states = nullptr) const;
+  // Through these layers, which are here. `checkpoint`: each is computed again in the backward pass instead
+  // of keeping its activations. `hidden_states` gets the input of each layer, [tokens, hidden]; null: they
+  // are not kept.
+  Stream forward(Tape& tape, Stream stream, const Pass& pass, const ModelStages::Layers& layers,
+                 bool checkpoint = false, std::vector<Tensor>* hidden_states = nullptr) const;
 
-  // Of all layers, as of BoundMixer and BoundChannel.
+  // Of all layers that are here, as of BoundMixer and BoundChannel.
   bool decodes_as_prompts() const;
   bool batches_on_device() const;
   std::string_view asks_host() const;
 
   // The layer of each router, in the order of RouterSet.
   const std::vector<size_t>& router_layers() const { return router_layers_; }
-  const BoundChannel& channel(size_t layer) const { return layers_[layer].channel(); }
+  // Of a layer; null: it is on another stage.
+  const BoundChannel* channel(size_t layer) const {
+    return layers_[layer] ? &layers_[layer]->channel() : nullptr;
+  }
   // Gradients of all passes are there after this (ShardedLayers).
   void settle() const {
     if (sharded_) sharded_->settle();
@@ -46,7 +51,7 @@ class LayerStack {
   // What the pass records of the layer's routers.
   std::vector<RouterTrace::Part*> router_parts(size_t index, const Pass& pass) const;
 
-  std::vector<ResidualLayer> layers_;
+  std::vector<std::optional<ResidualLayer>> layers_;  // none: it is on another stage
   std::vector<size_t> router_layers_;
   std::unique_ptr<ShardedLayers> sharded_;  // null: all that layers need is always there
 };

@@ -20,10 +20,12 @@ class LoadBalance {
   struct Options {
     float factor = 1;
     HostValue<float> inverse_tokens = 1.f;
-    std::vector<Tensor> counts =
-        {};  // [experts + 1] int32, by router: of the whole update instead of the pass's
+    // [experts + 1] int32, by router: of the whole update instead of the pass's. Needed where other stages
+    // have some of the routers.
+    std::vector<Tensor> counts = {};
   };
-  // factor · the loss, a scalar float32.
+  // factor · the loss, a scalar float32; where stages divide the routers, the share of those that are here,
+  // nothing, Var{}, where none is.
   Var loss(Tape& tape, const RouterTrace& trace, size_t part, const Options& options) const;
   // Whether its kernel asks the CPU in every step.
   bool asks_host() const { return top_k_ > 0 && !kernel_->repeats; }

@@ -96,10 +96,16 @@ int Placement::rank_of(int part) const {
   return first_rank_.value_or(0) + first + part % tensor;
 }
 
-Placement Placement::on_stage(int first_rank, bool here) const {
+int Stages::other(size_t parameter, int stage) const {
+  if (copies.empty() || copies[parameter] < 0) return -1;
+  return stage == of[parameter] ? copies[parameter] : of[parameter];
+}
+
+Placement Placement::on_stage(int first_rank, bool here, bool copy) const {
   Placement placement = *this;
   placement.first_rank_ = first_rank;
-  if (here) return placement;
+  placement.is_copy_ = copy;
+  if (here || copy) return placement;
   placement.part_ = -1;
   placement.own_ = is_flat() ? Shape{0} : part_shape(-1);
   return placement;
@@ -295,8 +301,10 @@ Layout::Layout(const WeightTable& table, const Mesh& mesh, int rank, Stages stag
         by_layer && mesh.shard_level == 3 ? held.flat(shards_of(held, mesh), shard_of(held, mesh, place))
                                           : held);
     if (stages_.count > 1) {
-      const int stage = stages_.of[placements_.size() - 1];
-      placement = placement.on_stage(stage * ranks, stage == rank / ranks);
+      const size_t parameter = placements_.size() - 1;
+      const int stage = stages_.of[parameter], own = rank / ranks;
+      placement = placement.on_stage(stage * ranks, stage == own,
+                                     !stages_.copies.empty() && stages_.copies[parameter] == own);
     }
     by_layer_.push_back(by_layer && placement.is_here());
   }

@@ -21,6 +21,12 @@ struct Slice {
 struct Stages {
   int count = 1;
   std::vector<int> of = {};  // of each parameter, by table.specs(); empty where there is one stage
+  // Of each parameter a second stage that has a copy of it, as the end of a model has of an embedding that is
+  // its head, too; -1: none. Empty: no parameter has one.
+  std::vector<int> copies = {};
+
+  // The other stage that has the parameter where `stage` is one of two; -1: there is no other.
+  int other(size_t parameter, int stage) const;
 };
 
 // Which part of one parameter a rank holds, or that it holds nothing of it. What a parameter is stacked of
@@ -44,8 +50,9 @@ class Placement {
   // `rank`: its place in the mesh.
   Placement(const Shape& whole, Cut cut, const Mesh& mesh, int rank);
   // The same where there are several stages, on the one whose first rank this is. `here`: whether the rank is
-  // on it; otherwise it holds nothing, own() has no elements, and part() is negative.
-  Placement on_stage(int first_rank, bool here) const;
+  // on it; otherwise it holds nothing, own() has no elements, and part() is negative. `copy`: it is on
+  // another stage, which has a copy.
+  Placement on_stage(int first_rank, bool here, bool copy = false) const;
   // Part `place` of `parts` of the elements of this in a row, where these are a multiple of eight.
   Placement flat(int parts, int place) const;
   bool can_be_flat(int parts) const;
@@ -56,6 +63,7 @@ class Placement {
   const Shape& own() const { return own_; }      // of what the rank holds
   Shape shape_of_part() const;                   // of what each rank holds that holds a part
   bool is_here() const { return part_ >= 0; }
+  bool is_copy() const { return is_copy_; }                       // of what counts on another stage
   bool has_whole() const { return is_here() && parts() == 1; }    // this rank holds all of it
   bool is_whole() const { return !first_rank_ && parts() == 1; }  // every rank does
   bool is_flat() const { return flat_parts_ > 1; }
@@ -110,6 +118,7 @@ class Placement {
   int flat_parts_ = 1;
   int part_ = 0;
   std::optional<int> first_rank_ = {};  // of its stage; nothing: there is one
+  bool is_copy_ = false;
 };
 
 // Of the rank's own part the elements that no tensor rank before it holds, too: every element of the whole is

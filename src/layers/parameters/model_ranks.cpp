@@ -1,8 +1,16 @@
 #include "layers/parameters/model_ranks.h"
 
+#include <algorithm>
+
 #include "primitives/collectives.h"
 
 namespace temper::layers {
+
+ModelStages::Layers ModelStages::layers_of(int part, size_t layers) const {
+  if (parts.empty()) return {0, layers};
+  const auto [begin, end] = std::equal_range(parts.begin(), parts.end(), part);
+  return {static_cast<size_t>(begin - parts.begin()), static_cast<size_t>(end - parts.begin())};
+}
 
 Var ModelRanks::enter(Tape& tape, const Var& x, int64_t tokens, bool sequence) const {
   if (tensor == nullptr) return x;

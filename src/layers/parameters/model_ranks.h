@@ -1,9 +1,33 @@
 #pragma once
+#include <vector>
+
 #include "autograd/tape.h"
 #include "collectives/group.h"
 #include "weights/layout.h"
 
 namespace temper::layers {
+
+// The stages of a pipeline, as a rank of one of them sees them. The layers of a model are cut into parts, one
+// behind the other; part p is on stage p modulo their number, so that each may have several.
+struct ModelStages {
+  // Those at this rank's place in each stage, by stage, which pass tensors on; null: there is one stage.
+  collectives::Group* ranks = nullptr;
+  std::vector<int> parts = {};  // of each layer its part, in order; empty where there is one
+
+  int count() const { return ranks == nullptr ? 1 : ranks->size(); }
+  int place() const { return ranks == nullptr ? 0 : ranks->rank(); }
+  int num_parts() const { return parts.empty() ? 1 : parts.back() + 1; }
+  int chunks() const { return num_parts() / count(); }  // parts of each stage
+  int stage_of(int part) const { return part % count(); }
+  bool has_layer(size_t layer) const { return parts.empty() || stage_of(parts[layer]) == place(); }
+  bool has_first() const { return place() == 0; }           // part, which embeds
+  bool has_last() const { return place() == count() - 1; }  // which ends in the loss
+
+  struct Layers {
+    size_t first = 0, last = 0;  // without `last`
+  };
+  Layers layers_of(int part, size_t layers) const;  // of a model with this many
+};
 
 // The ranks that compute one replica of a model together, each of which holds a part of its parameters. A
 // mixer or channel reads all tokens of a pass and gives a part of the sum that the residual stream gets:
@@ -16,6 +40,7 @@ struct ModelRanks {
   collectives::Group* expert = nullptr;        // the same
   collectives::Group* shard = nullptr;         // that shard weights and states; null if nothing is sharded
   collectives::Group* expert_shard = nullptr;  // the same of experts
+  ModelStages stages = {};                     // that the mesh is one of
 
   int tensor_ranks() const { return tensor == nullptr ? 1 : tensor->size(); }
   int tensor_place() const { return tensor == nullptr ? 0 : tensor->rank(); }

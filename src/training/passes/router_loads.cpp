@@ -43,6 +43,7 @@ PendingLoads::PendingLoads(const layers::Decoder& model) {
 
 void PendingLoads::add(const layers::RouterTrace& trace, size_t part) {
   for (size_t i = 0; i < routers_.size(); ++i) {
+    if (trace.routers[i].parts.empty()) continue;  // on another stage
     const layers::RouterTrace::Part& own = trace.routers[i].parts[part];
     routers_[i].passes.push_back({start_reading(own.counts), start_reading(own.sums.value)});
   }

@@ -71,6 +71,7 @@ Tensor gradient_norm(const TrainedParameters& trained, ops::Bound<ops::GlobalNor
   std::array<std::vector<Tensor>, kKinds> gradients;
   std::array<bool, kKinds> exist{};
   for (size_t slot = 0; slot < trained.size(); ++slot) {
+    if (trained.placement(slot).is_copy()) continue;  // it counts on its own stage
     const int kind =
         (trained.is_sharded(slot) ? kSharded : kWhole) + (trained.is_by_expert(slot) ? kExperts : kWhole);
     add_counted(trained, slot, gradients[static_cast<size_t>(kind)]);

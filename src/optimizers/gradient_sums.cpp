@@ -34,7 +34,24 @@ std::vector<collectives::Group*> GradientSums::groups() const {
   return all;
 }
 
+void GradientSums::add_copies() {
+  collectives::Group* const ranks = trained_.sharing().stages;
+  if (ranks == nullptr) return;
+  const Stages& stages = trained_.store().layout().stages();
+  for (size_t slot = 0; slot < trained_.size(); ++slot) {
+    const int other = stages.other(trained_.index(slot), ranks->rank());
+    if (other < 0) continue;
+    const Tensor own = trained_.gradient(slot);
+    const Tensor theirs = Tensor::empty(own.shape(), own.dtype(), MemoryTag::kWorkspace, own.device());
+    const collectives::Transfer sent{trained_.name(slot), own, other},
+        received{trained_.name(slot), theirs, other};
+    ranks->pairs().exchange({&sent, 1}, {&received, 1});
+    add_in_place(own, theirs);
+  }
+}
+
 void GradientSums::begin(collectives::Group& ranks) {
+  add_copies();
   if (ranks.is_alone() && trained_.sharing().tensor == nullptr) return;
   ranks_ = &ranks;
   left_ = trained_.size();

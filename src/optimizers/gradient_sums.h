@@ -11,6 +11,9 @@ namespace temper::optimizers {
 // the sums of its part. Between begin() and end() the device continues with backward, and sum_ready() asks
 // for the sums of gradients that no closure of a tape will change any more. The order, from the last
 // parameter to the first, as backward reaches them, is the same on all ranks, whatever is ready when.
+//
+// Where two stages have a parameter, begin() adds what the other one's passes made of its gradient: both then
+// have the same bits, and all passes must be over.
 class GradientSums {
  public:
   explicit GradientSums(const TrainedParameters& trained);
@@ -26,6 +29,7 @@ class GradientSums {
   bool is_deferred(size_t slot) const { return trained_.sums_by_layer(slot) || !partial_[slot].empty(); }
   void sum_next();
   void sum_deferred();
+  void add_copies();
   void sum(size_t slot);
 
   const TrainedParameters& trained_;

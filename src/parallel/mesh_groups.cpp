@@ -1,7 +1,9 @@
 #include "parallel/mesh_groups.h"
 
 #include <algorithm>
+#include <set>
 
+#include "base/error.h"
 #include "collectives/local/local.h"
 
 namespace temper::parallel {
@@ -20,6 +22,8 @@ Axes axes_that(const Wanted& wanted) {
 }  // namespace
 
 MeshGroups::MeshGroups(collectives::Group& ranks, const Mesh& mesh) : ranks_(ranks), mesh_(mesh) {
+  invariant(ranks.size() % mesh.size() == 0, "every stage has the mesh's ranks");
+  if (num_stages() > 1) make_stages();
   if (mesh.tensor > 1)
     data_ = along("data", axes_that([](const MeshAxis& axis) { return axis.degree != &Mesh::tensor; }));
   if (mesh.context > 1)
@@ -37,9 +41,37 @@ MeshGroups::MeshGroups(collectives::Group& ranks, const Mesh& mesh) : ranks_(ran
   experts_ = along("the same experts", {&Mesh::shard, &Mesh::context, &Mesh::replicate});
 }
 
+// Stages that follow each other in a ring pass tensors on, and the first and the last one sums of what both
+// have.
+void MeshGroups::make_stages() {
+  const int size = mesh_.size(), stages = num_stages(), own = ranks_.rank() / size;
+  std::vector<int> here, same, results;
+  for (int i = 0; i < size; ++i) here.push_back(own * size + i);
+  for (int s = 0; s < stages; ++s) same.push_back(s * size + place());
+  for (int rank = 0; rank < ranks_.size(); ++rank)
+    if (mesh_.place(&Mesh::tensor, rank % size) == mesh_.place(&Mesh::tensor, place()))
+      results.push_back(rank);
+  stage_ = ranks_.part("stage", here);
+  stages_ = ranks_.part("stages", same);
+  if (mesh_.tensor > 1) results_ = ranks_.part("results", results);
+  std::set<int> partners{(own + 1) % stages, (own + stages - 1) % stages};
+  stages_->pairs().connect(std::vector<int>(partners.begin(), partners.end()));
+}
+
 collectives::Group& MeshGroups::data() const {
   if (data_) return *data_;
-  return mesh_.tensor == 1 ? ranks_ : collectives::alone();
+  return mesh_.tensor == 1 ? stage() : collectives::alone();
+}
+
+UpdateRanks MeshGroups::update() const {
+  const bool counts = mesh_.place(&Mesh::context, place()) == 0 && ranks_.rank() < mesh_.size();
+  collectives::Group& results = num_stages() == 1 ? data() : results_ ? *results_ : ranks_;
+  return {rows(), data(), results, counts};
+}
+
+layers::ModelRanks MeshGroups::model() const {
+  return {mesh_,         place(),      tensor_.get(),       context_.get(),
+          expert_.get(), shard_.get(), expert_shard_.get(), {stages_.get(), {}}};
 }
 
 collectives::Group& MeshGroups::rows() const {
@@ -50,20 +82,20 @@ collectives::Group& MeshGroups::rows() const {
 std::unique_ptr<collectives::Group> MeshGroups::along(const char* name, const Axes& axes) const {
   const auto is_apart = [&](int rank, const MeshAxis& axis) {
     return std::find(axes.begin(), axes.end(), axis.degree) == axes.end() &&
-           mesh_.place(axis.degree, rank) != mesh_.place(axis.degree, ranks_.rank());
+           mesh_.place(axis.degree, rank) != mesh_.place(axis.degree, place());
   };
   std::vector<int> members;
   for (int rank = 0; rank < mesh_.size(); ++rank)
     if (std::none_of(kMeshAxes.begin(), kMeshAxes.end(),
                      [&](const MeshAxis& axis) { return is_apart(rank, axis); }))
       members.push_back(rank);
-  return members.size() == 1 ? nullptr : ranks_.part(name, members);
+  return members.size() == 1 ? nullptr : stage().part(name, members);
 }
 
 std::vector<collectives::Group*> MeshGroups::groups() const {
   std::vector<collectives::Group*> all{&ranks_};
-  for (const auto* const part :
-       {&data_, &rows_, &tensor_, &context_, &expert_, &shard_, &replicate_, &expert_shard_, &experts_})
+  for (const auto* const part : {&stage_, &stages_, &results_, &data_, &rows_, &tensor_, &context_, &expert_,
+                                 &shard_, &replicate_, &expert_shard_, &experts_})
     if (*part != nullptr) all.push_back(part->get());
   return all;
 }
@@ -88,7 +120,8 @@ optimizers::Sharing MeshGroups::sharing() const {
           .tensor = tensor_.get(),
           .expert_shard = expert_shard_.get(),
           .experts = experts_.get(),
-          .expert = expert_.get()};
+          .expert = expert_.get(),
+          .stages = stages_.get()};
 }
 
 }  // namespace temper::parallel

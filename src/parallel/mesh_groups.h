@@ -11,7 +11,8 @@
 namespace temper::parallel {
 
 // Of a mesh's ranks the groups that this one is in, by what they have to do with each other. All ranks of
-// the run make them at the same time.
+// the run make them at the same time. Where they are a multiple of the mesh's, each mesh of ranks is a stage
+// of a pipeline, one behind the other.
 class MeshGroups {
  public:
   MeshGroups(collectives::Group& ranks, const Mesh& mesh);
@@ -21,11 +22,9 @@ class MeshGroups {
   collectives::Group& data() const;
   // Of them those that have other rows, and the same tokens of theirs.
   collectives::Group& rows() const;
-  UpdateRanks update() const { return {rows(), data(), mesh_.place(&Mesh::context, ranks_.rank()) == 0}; }
-  layers::ModelRanks model() const {
-    return {mesh_,         ranks_.rank(), tensor_.get(),      context_.get(),
-            expert_.get(), shard_.get(),  expert_shard_.get()};
-  }
+  int num_stages() const { return ranks_.size() / mesh_.size(); }
+  UpdateRanks update() const;
+  layers::ModelRanks model() const;  // of several stages without their parts (model_parts.h)
   optimizers::Sharing sharing() const;
   // Gives back what networks between devices hold (Group::disconnect) that passes without gradients do not
   // need, or (`all`) what any of them hold, the run's own network among them. No captured graph has
@@ -37,11 +36,17 @@ class MeshGroups {
 
  private:
   std::vector<collectives::Group*> groups() const;
+  int place() const { return ranks_.rank() % mesh_.size(); }               // in the mesh
+  collectives::Group& stage() const { return stage_ ? *stage_ : ranks_; }  // the mesh's ranks
+  void make_stages();
   // Those whose places are this one's on all axes but these; null where it is alone.
   std::unique_ptr<collectives::Group> along(const char* name, const std::vector<MeshDegree>& axes) const;
 
   collectives::Group& ranks_;
   Mesh mesh_;
+  // Of several stages: this one's ranks, those at its place in each stage, and those of all stages that
+  // data() has in one; null: there is one stage, or all ranks are in it.
+  std::unique_ptr<collectives::Group> stage_, stages_, results_;
   std::unique_ptr<collectives::Group> data_, rows_, tensor_, context_, expert_, shard_, replicate_,
       expert_shard_, experts_;
 };

@@ -158,6 +158,7 @@ class Placement {
     if (sender == receiver) return;
     const auto& made = forward ? run_.forward(from, micro_batch) : run_.backward(from, micro_batch);
     const auto& used = forward ? run_.forward(to, micro_batch) : run_.backward(to, micro_batch);
+    if (made.end == 0 || used.end == 0) return;  // no rank has such a pass
     const double moment = Meeting(run_.of(sender), run_.of(receiver)).best(made.end, used.begin);
     ++transfers_;
     put(sender, moment,

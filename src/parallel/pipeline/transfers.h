@@ -9,7 +9,7 @@ namespace temper::parallel {
 // at which neither rank computes anything, in a run in which all parts take as long as `costs` says, where
 // there is one: so neither rank keeps the other waiting. All ranks have transfers and passes in the order of
 // these moments, which is one order for all of them: the first action in it that is not done can always be
-// done.
+// done. Passes may be those forward alone: no gradient is then sent.
 //
 // An Error of kind kDefect where passes wait for each other.
 std::vector<std::vector<Action>> with_transfers(const PipelineShape& shape,

@@ -7,6 +7,7 @@
 #include "layers/glue.h"
 #include "tensor/host_inputs.h"
 #include "training/passes/flops.h"
+#include "training/passes/staged_passes.h"
 
 namespace temper::training {
 
@@ -97,45 +98,71 @@ std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const Mic
   return parts;
 }
 
-void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
-  // What layers ask for of the documents is brought once.
-  HostInputs inputs(model_.device());
-  const HostInputs::Scope scope(inputs, false);
-  const MicroBatch batch = gather(step.rows, begin, end, form_of(model_), step.owners);
-  const std::vector<Part> parts = parts_of(step, batch, begin, end);
-  Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective,
-                        .keep_states = options_.keep_states});
+// A micro-batch, and whose its rows are. A rank that only keeps step has none.
+struct AdapterTrainer::Prepared {
+  MicroBatch batch;
+  std::vector<Part> parts;
+  bool has_rows = true;
+};
+
+AdapterTrainer::Prepared AdapterTrainer::prepare(Step& step, size_t begin, size_t end) const {
+  MicroBatch batch = gather(step.rows, begin, end, form_of(model_), step.owners);
+  std::vector<Part> parts = parts_of(step, batch, begin, end);
+  return {std::move(batch), std::move(parts), begin != end};
+}
+
+Var AdapterTrainer::pass(Tape& tape, Step& step, const Prepared& prepared,
+                         const layers::Decoder::Part& at) const {
   layers::Decoder::Options forward;
   forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
   std::vector<int64_t> counts;
-  for (const Part& part : parts) {
+  for (const Part& part : prepared.parts) {
     forward.adapters.push_back(part.rows);
     counts.push_back(part.own_rows().rows);
   }
   std::vector<const layers::Adapter*> adapters;
   for (const AdapterShare& share : step.shares) adapters.push_back(share.adapter);
   forward.all_adapters = adapters;
-  forward.routers = watch_routers(model_, batch);
-  const Var all = model_.forward(tape, batch.input, forward);
+  forward.routers = watch_routers(model_, prepared.batch);
+  const Var made = model_.forward(tape, prepared.batch.input, forward, at);
+  const layers::ModelStages& stages = model_.ranks().stages;
+  std::vector<Var> losses;
+  for (size_t i = 0; i < prepared.parts.size(); ++i) {
+    const Part& part = prepared.parts[i];
+    PendingStep& pending = step.pending[part.share];
+    if (at.index == stages.place())  // once, whatever the rank's parts of the layers
+      pending.add_work(
+          prepared.has_rows ? part.tokens : 0,
+          adapter_training_flops(model_.config(), part.documents, part.rows.adapter->num_update_elements()));
+    if (forward.routers) add_routers(tape, *forward.routers, i, pending, losses);
+  }
+  if (at.index + 1 < stages.num_parts()) return made;
+  add_losses(tape, made, step, prepared, losses);
+  return layers::add_losses(tape, losses);
+}
+
+void AdapterTrainer::add_routers(Tape& tape, const layers::RouterTrace& routers, size_t part,
+                                 PendingStep& pending, std::vector<Var>& losses) const {
+  Tensor balance;
+  if (const double factor = options_.routers.balance_factor; factor > 0) {
+    losses.push_back(model_.balance().loss(
+        tape, routers, part,
+        {static_cast<float>(factor), pending.inverse_tokens(), counts_of_context(model_, routers, part)}));
+    balance = losses.back().value;
+  }
+  pending.add_routers(routers, part, balance);
+}
+
+void AdapterTrainer::add_losses(Tape& tape, const Var& all, Step& step, const Prepared& prepared,
+                                std::vector<Var>& losses) const {
+  const std::vector<Part>& parts = prepared.parts;
+  std::vector<int64_t> counts;
+  for (const Part& part : parts) counts.push_back(part.own_rows().rows);
   const std::vector<Var> hidden =
       parts.size() == 1 ? std::vector{all} : layers::split_rows(tape, all, counts);
-  std::vector<Var> losses;
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
     PendingStep& pending = step.pending[part.share];
-    pending.add_work(
-        begin == end ? 0 : part.tokens,
-        adapter_training_flops(model_.config(), part.documents, part.rows.adapter->num_update_elements()));
-    if (forward.routers) {
-      Tensor balance;
-      if (const double factor = options_.routers.balance_factor; factor > 0) {
-        losses.push_back(model_.balance().loss(tape, *forward.routers, i,
-                                               {static_cast<float>(factor), pending.inverse_tokens(),
-                                                counts_of_context(model_, *forward.routers, i)}));
-        balance = losses.back().value;
-      }
-      pending.add_routers(*forward.routers, i, balance);
-    }
     if (step.losses[part.share]) {
       losses.push_back(step.losses[part.share]->of(tape, part.inputs(hidden[i]), pending));
       continue;
@@ -147,8 +174,28 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
                      own_documents(part.documents, part.targets, part.cut));
     losses.push_back(loss);
   }
+}
+
+void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
+  // What layers ask for of the documents is brought once.
+  HostInputs inputs(model_.device());
+  const HostInputs::Scope scope(inputs, false);
+  const Prepared prepared = prepare(step, begin, end);
+  Tape tape(tape_options(options_));
+  const Var loss = pass(tape, step, prepared, {});
   const trace::Span backward("backward");
-  tape.backward(layers::add_losses(tape, losses));
+  tape.backward(loss);
+}
+
+void AdapterTrainer::run_staged(Step& step, const std::vector<std::pair<size_t, size_t>>& cuts) const {
+  std::vector<Prepared> batches;
+  for (const auto& [begin, end] : cuts) batches.push_back(prepare(step, begin, end));
+  StagedPasses(model_.ranks().stages, tape_options(options_),
+               {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
+                  return pass(tape, step, batches[batch], part);
+                },
+                [&](size_t batch) { return model_.make_part_input(batches[batch].batch.input); }})
+      .train(batches.size());
 }
 
 std::vector<PendingStep> AdapterTrainer::begin(const std::vector<AdapterShare>& shares) {
@@ -156,8 +203,11 @@ std::vector<PendingStep> AdapterTrainer::begin(const std::vector<AdapterShare>& 
   Step step(shares, ranks_);
   for (const AdapterShare& share : shares) share.adapter->parameters().reset_gradients();
   for (PendingStep& pending : step.pending) pending.watch_routers(model_);
-  for (const auto& [begin, end] : cut_micro_batches(model_, step.rows, options_.micro_batch_tokens))
-    run(step, begin, end);
+  const auto cuts = cut_micro_batches(model_, step.rows, options_.micro_batch_tokens);
+  if (model_.ranks().stages.count() > 1)
+    run_staged(step, cuts);
+  else
+    for (const auto& [begin, end] : cuts) run(step, begin, end);
   const trace::Span update("update");
   for (size_t i = 0; i < shares.size(); ++i) {
     shares[i].optimizer->sum_gradients(ranks_.tokens);

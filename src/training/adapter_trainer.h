@@ -33,7 +33,16 @@ class AdapterTrainer {
   struct Step;
   struct Part;
   std::vector<Part> parts_of(Step& step, const MicroBatch& batch, size_t begin, size_t end) const;
+  struct Prepared;
+  Prepared prepare(Step& step, size_t begin, size_t end) const;
+  // Of the last part of the layers the losses' sum, of others what the next one needs.
+  Var pass(Tape& tape, Step& step, const Prepared& prepared, const layers::Decoder::Part& at) const;
+  void add_routers(Tape& tape, const layers::RouterTrace& routers, size_t part, PendingStep& pending,
+                   std::vector<Var>& losses) const;
+  void add_losses(Tape& tape, const Var& all, Step& step, const Prepared& prepared,
+                  std::vector<Var>& losses) const;
   void run(Step& step, size_t begin, size_t end) const;
+  void run_staged(Step& step, const std::vector<std::pair<size_t, size_t>>& cuts) const;
 
   const layers::Decoder& model_;
   TrainerOptions options_;

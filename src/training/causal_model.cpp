@@ -5,6 +5,7 @@
 #include "ops/global_norm/global_norm.h"
 #include "primitives/expert_counts.h"
 #include "training/passes/flops.h"
+#include "training/passes/staged_passes.h"
 
 namespace temper::training {
 
@@ -17,7 +18,7 @@ CausalModel::CausalModel(layers::Decoder& decoder, const TrainerOptions& options
 
 std::string CausalModel::why_not_captured() const {
   if (objective_) return "the objective needs the CPU in every step";
-  if (!ranks_.tokens.is_alone() || decoder_.ranks().mesh.size() > 1)
+  if (!ranks_.results.is_alone() || decoder_.ranks().mesh.size() > 1)
     return "the ranks wait for each other in every step";
   if (!is_apart(decoder_.device())) return "there are no graphs on the CPU";
   const auto because = [](std::string_view op) {
@@ -53,22 +54,43 @@ void CausalModel::begin_passes(const StepData& data) {
   counts_ = global_counts(data);
 }
 
-Var CausalModel::loss(Tape& tape, StepData& data, size_t batch) {
+Var CausalModel::loss(Tape& tape, StepData& data, size_t batch) { return pass(tape, data, batch, {}); }
+
+bool CausalModel::pass_stages(StepData& data, const TapeOptions& tape) {
+  if (stages().count() == 1) return false;
+  StagedPasses(stages(), tape,
+               {[&](Tape& own, size_t batch, const layers::Decoder::Part& part) {
+                  return pass(own, data, batch, part);
+                },
+                [&](size_t batch) { return decoder_.make_part_input(data.batches[batch].input); }})
+      .train(data.batches.size());
+  return true;
+}
+
+Var CausalModel::pass(Tape& tape, StepData& data, size_t batch, const layers::Decoder::Part& part) {
   const MicroBatch& rows = data.batches[batch];
   layers::Decoder::Options forward;
   forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
   forward.routers = watch_routers(decoder_, rows);
   // The hidden states are not kept while backward runs.
-  const Var own = loss_of(tape, decoder_.forward(tape, rows.input, forward), rows, data);
-  return with_balance(tape, own, forward.routers, data);
+  Var made = decoder_.forward(tape, rows.input, forward, part);
+  if (part.index + 1 == stages().num_parts())
+    made = loss_of(tape, made, batch, data);
+  else if (forward.routers != nullptr)
+    data.outputs.push_back({{}, {}, {}, {}, {}, batch});
+  return with_balance(tape, made, forward.routers, data);
 }
 
-Var CausalModel::loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, StepData& data) {
-  if (step_loss_)
-    return step_loss_->of(tape, {hidden, batch.targets, batch.documents, batch.input.cut}, *pending_);
+Var CausalModel::loss_of(Tape& tape, const Var& hidden, size_t batch, StepData& data) {
+  const MicroBatch& rows = data.batches[batch];
+  if (step_loss_) {
+    if (decoder_.num_routers() > 0)
+      data.outputs.push_back({{}, {}, {}, {}, {}, batch});  // it reports its loss itself
+    return step_loss_->of(tape, {hidden, rows.targets, rows.documents, rows.input.cut}, *pending_);
+  }
   const auto [loss, nll, z] =
-      decoder_.loss(tape, hidden, batch.own_targets(), {data.scale, static_cast<float>(options_.z_loss)});
-  data.outputs.push_back({loss.value, options_.num_sources > 1 ? nll : Tensor(), z, {}, {}});
+      decoder_.loss(tape, hidden, rows.own_targets(), {data.scale, static_cast<float>(options_.z_loss)});
+  data.outputs.push_back({loss.value, options_.num_sources > 1 ? nll : Tensor(), z, {}, {}, batch});
   return loss;
 }
 
@@ -76,7 +98,7 @@ Var CausalModel::loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch,
 std::vector<Tensor> CausalModel::summed_counts(
     const std::vector<std::shared_ptr<layers::RouterTrace>>& passes) const {
   std::vector<Tensor> counts;
-  if (ranks_.tokens.is_alone()) {
+  if (ranks_.results.is_alone()) {
     for (size_t i = 0; i < decoder_.num_routers(); ++i) {
       const auto chosen = [&](size_t pass) { return passes[pass]->routers[i].parts[0].counts; };
       counts.push_back(passes.size() == 1 ? chosen(0) : chosen(0).clone());
@@ -86,7 +108,7 @@ std::vector<Tensor> CausalModel::summed_counts(
   }
   PendingLoads loads(decoder_);
   for (const auto& pass : passes) loads.add(*pass, 0);
-  for (const RouterLoad& load : loads.wait(ranks_.tokens)) {
+  for (const RouterLoad& load : loads.wait(ranks_.results)) {
     std::vector<int32_t> own(load.counts.begin(), load.counts.end());
     own.push_back(0);
     counts.push_back(Tensor::from(own).on(decoder_.device()));
@@ -95,26 +117,32 @@ std::vector<Tensor> CausalModel::summed_counts(
 }
 
 // Of all tokens of the update: a pass of its own where the update has several micro-batches or ranks. Empty:
-// each micro-batch has its own.
+// each micro-batch has its own. Of several stages each needs what the routers of all choose.
 std::vector<Tensor> CausalModel::global_counts(const StepData& data) const {
   const RouterOptions& options = options_.routers;
   if (decoder_.num_routers() == 0 || options.balance_factor == 0 || !options.global_balance) return {};
-  if (data.batches.size() < 2 && ranks_.tokens.is_alone()) return {};
+  if (data.batches.size() < 2 && ranks_.results.is_alone()) return {};
   std::vector<std::shared_ptr<layers::RouterTrace>> passes;
-  for (const MicroBatch& batch : data.batches) {
-    Tape tape(false);
+  const auto read = [&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
     layers::Decoder::Options forward;
-    forward.routers = watch_routers(decoder_, batch);
-    decoder_.forward(tape, batch.input, forward);
+    forward.routers = watch_routers(decoder_, data.batches[batch]);
     passes.push_back(forward.routers);
+    return decoder_.forward(tape, data.batches[batch].input, forward, part);
+  };
+  for (size_t batch = 0; batch < data.batches.size() && stages().count() == 1; ++batch) {
+    Tape tape(false);
+    read(tape, batch, {});
   }
+  if (stages().count() > 1)
+    StagedPasses(stages(), {},
+                 {read, [&](size_t batch) { return decoder_.make_part_input(data.batches[batch].input); }})
+        .read(data.batches.size());
   return summed_counts(passes);
 }
 
 Var CausalModel::with_balance(Tape& tape, const Var& loss,
                               const std::shared_ptr<layers::RouterTrace>& routers, StepData& data) const {
   if (routers == nullptr) return loss;
-  if (step_loss_) data.outputs.push_back({});  // the objective reports its loss itself
   StepData::Output& output = data.outputs.back();
   output.routers = routers;
   const double factor = options_.routers.balance_factor;
@@ -123,8 +151,10 @@ Var CausalModel::with_balance(Tape& tape, const Var& loss,
       decoder_.balance().loss(tape, *routers, 0,
                               {static_cast<float>(factor), data.inverse_tokens,
                                counts_.empty() ? counts_of_context(decoder_, *routers, 0) : counts_});
+  if (!balance.value.defined()) return loss;  // no router is here
   output.balance = balance.value;
-  return layers::add_losses(tape, {loss, balance});
+  return loss.shape().ndim() == 1 ? layers::add_losses(tape, {loss, balance})
+                                  : layers::with_loss(tape, loss, balance);
 }
 
 void CausalModel::after_update(StepData& data) {
@@ -145,11 +175,10 @@ void CausalModel::move_biases(const StepData& data) {
 }
 
 void CausalModel::report(const StepData& done, PendingStep& pending) const {
-  for (size_t i = 0; i < done.outputs.size(); ++i) {
-    const StepData::Output& output = done.outputs[i];
+  for (const StepData::Output& output : done.outputs) {
     if (output.routers) pending.add_routers(*output.routers, 0, output.balance);
     if (!output.loss.defined()) continue;
-    const MicroBatch& batch = done.batches[i];
+    const MicroBatch& batch = done.batches[output.batch];
     pending.add_loss(output.loss, output.z, output.nll,
                      own_documents(batch.documents, batch.targets, batch.input.cut));
   }

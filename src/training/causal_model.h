@@ -23,13 +23,17 @@ class CausalModel : public Model {
   void begin_step(const std::vector<data::PackedRow>& rows, PendingStep& pending) override;
   void begin_passes(const StepData& data) override;
   Var loss(Tape& tape, StepData& data, size_t batch) override;
+  bool pass_stages(StepData& data, const TapeOptions& tape) override;
   void end_passes() override { decoder_.settle(); }
   void after_update(StepData& data) override;
   void report(const StepData& done, PendingStep& pending) const override;
   EvalResult evaluate(const std::vector<data::PackedRow>& rows) const override;
 
  private:
-  Var loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, StepData& data);
+  const layers::ModelStages& stages() const { return decoder_.ranks().stages; }
+  // Of the last part the loss, of others what the next one needs.
+  Var pass(Tape& tape, StepData& data, size_t batch, const layers::Decoder::Part& part);
+  Var loss_of(Tape& tape, const Var& hidden, size_t batch, StepData& data);
   // How often the tokens of these passes, of all ranks, chose each expert, by router: [experts + 1] int32.
   std::vector<Tensor> summed_counts(const std::vector<std::shared_ptr<layers::RouterTrace>>& passes) const;
   std::vector<Tensor> global_counts(const StepData& data) const;

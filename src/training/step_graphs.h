@@ -21,8 +21,9 @@ struct StepData {
     Tensor loss, nll, z;  // [1], [tokens] and [1]; nll only where it is wanted, z with a z-loss
     std::shared_ptr<layers::RouterTrace> routers;  // of a mixture
     Tensor balance;                                // [1]: what its routers add to the loss
+    size_t batch = 0;                              // whose it is
   };
-  std::vector<Output> outputs;  // of each micro-batch
+  std::vector<Output> outputs;  // of each micro-batch, or of the parts of it that are here
   Tensor grad_norm;             // [1]
   bool updates = false;         // the step has begun to change weights and moments
 };

@@ -26,10 +26,11 @@ void Trainer::compute(StepData& data) {
   if (data.batches.size() > 1) model_->parameters().allocate_gradients();
   data.outputs.clear();
   model_->begin_passes(data);
-  for (size_t i = 0; i < data.batches.size(); ++i) {
+  const TapeOptions of_tape = tape_options(options_);
+  const bool staged = model_->pass_stages(data, of_tape);
+  for (size_t i = 0; i < data.batches.size() && !staged; ++i) {
     const bool last = i + 1 == data.batches.size();
-    Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective,
-                          .keep_states = options_.keep_states});
+    Tape tape(of_tape);
     const Var loss = model_->loss(tape, data, i);
     const trace::Span backward("backward");
     if (last) optimizer_.begin_sums(ranks_.tokens);
@@ -38,7 +39,7 @@ void Trainer::compute(StepData& data) {
         last && !ranks_.tokens.is_alone() ? [this] { optimizer_.sum_ready(); } : std::function<void()>());
   }
   const trace::Span update("update");
-  if (data.batches.empty()) optimizer_.begin_sums(ranks_.tokens);
+  if (data.batches.empty() || staged) optimizer_.begin_sums(ranks_.tokens);
   model_->end_passes();
   optimizer_.end_sums();
   data.grad_norm = optimizer_.grad_norm();

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "training/passes/staged_passes.h"
 
 namespace temper::training {
 namespace {
@@ -216,17 +217,30 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& 
 
 void for_each_pass(const layers::Decoder& model, const layers::Adapter* adapter,
                    const std::vector<data::PackedRow>& rows, int64_t max_tokens, const ReadPass& use) {
-  for (const auto& [begin, end] : cut_micro_batches(model, rows, max_tokens)) {
-    const MicroBatch batch = gather(rows, begin, end, form_of(model));
+  const layers::ModelStages& stages = model.ranks().stages;
+  const auto pass = [&](Tape& tape, const MicroBatch& batch, const layers::Decoder::Part& part) {
     layers::AdapterRows all{adapter, batch.input.ids.numel()};
-    Tape tape(false);
     layers::Decoder::Options options;
     options.adapters = {all};
     if (!batch.experts.empty()) options.routers = watch_routers(model, batch);
-    const Var hidden = model.forward(tape, batch.input, options);
-    all.rows = hidden.shape()[0];
-    use(tape, hidden, batch, all);
+    Var made = model.forward(tape, batch.input, options, part);
+    if (part.index + 1 < stages.num_parts()) return made;
+    all.rows = made.shape()[0];
+    use(tape, made, batch, all);
+    return made;
+  };
+  std::vector<MicroBatch> batches;  // of several stages, which come back to them
+  for (const auto& [begin, end] : cut_micro_batches(model, rows, max_tokens)) {
+    MicroBatch batch = gather(rows, begin, end, form_of(model));
+    Tape tape(false);
+    stages.count() > 1 ? batches.push_back(std::move(batch)) : static_cast<void>(pass(tape, batch, {}));
   }
+  StagedPasses(stages, {},
+               {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
+                  return pass(tape, batches[batch], part);
+                },
+                [&](size_t batch) { return model.make_part_input(batches[batch].input); }})
+      .read(batches.size());
 }
 
 }  // namespace temper::training

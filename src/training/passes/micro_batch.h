@@ -83,7 +83,8 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& 
 
 // Forward passes over rows, without gradients, in micro-batches of up to `max_tokens` tokens: hidden states
 // by a model with an adapter or (null) without, whose routers take the experts that rows say. `all`: the
-// adapter with every token of the pass. Called equally often on all ranks that compute every pass in step.
+// adapter with every token of the pass. Called equally often on all ranks that compute every pass in step; of
+// several stages, all of which call it, the last one has hidden states to use.
 using ReadPass = std::function<void(Tape& tape, const Var& hidden, const MicroBatch& batch,
                                     const layers::AdapterRows& all)>;
 void for_each_pass(const layers::Decoder& model, const layers::Adapter* adapter,

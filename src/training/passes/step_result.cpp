@@ -230,8 +230,8 @@ StepResult PendingStep::wait() {
   for (const auto& [nll, documents] : tokens_)
     add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
   const double own_loss = result.loss;
-  sum_over(ranks_.tokens, result);
-  result.routers = routers_.wait(ranks_.tokens);
+  sum_over(ranks_.results, result);
+  result.routers = routers_.wait(ranks_.results);
   result.loss -= result.z_loss;
   if (result.preference) result.preference = result.preference->mean();
   if (result.distillation) result.distillation = result.distillation->mean();
@@ -241,7 +241,7 @@ StepResult PendingStep::wait() {
     fail(
         "the loss is {}{} and the gradient norm {}{}: training diverged; lower the learning rate, lengthen "
         "the warm-up or continue from an earlier checkpoint",
-        printed(result.loss), ranks_without_a_loss(ranks_.tokens, own_loss), printed(result.grad_norm),
+        printed(result.loss), ranks_without_a_loss(ranks_.results, own_loss), printed(result.grad_norm),
         router.empty() ? "" : ", and " + router);
   return result;
 }
@@ -258,9 +258,9 @@ EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter
                   add_losses(result.sources, nll.data<float>(),
                              own_documents(batch.documents, batch.targets, batch.input.cut));
                 });
-  sum = ranks.tokens.sum("losses of the evaluation", sum);
+  sum = ranks.results.sum("losses of the evaluation", sum);
   result.target_tokens = ranks.rows.sum("target tokens of the evaluation", count_targets(rows));
-  sum_over(ranks.tokens, result.sources);
+  sum_over(ranks.results, result.sources);
   result.loss = result.target_tokens == 0 ? 0 : sum / static_cast<double>(result.target_tokens);
   return result;
 }

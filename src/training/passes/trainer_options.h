@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "autograd/tape.h"
 #include "training/passes/checkpointing.h"
 #include "training/passes/cuda_graph.h"
 
@@ -27,5 +28,10 @@ struct TrainerOptions {
   RouterOptions routers = {};
   bool keep_states = false;  // of recurrent ops, for backward (TapeOptions)
 };
+
+inline TapeOptions tape_options(const TrainerOptions& options) {
+  return {.rematerialize = options.checkpointing == Checkpointing::kSelective,
+          .keep_states = options.keep_states};
+}
 
 }  // namespace temper::training

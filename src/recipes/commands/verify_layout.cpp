@@ -28,8 +28,8 @@ struct Limits {
 // In bfloat16 a token on the edge may choose another expert, whose gradient then is another.
 constexpr Limits kFloat32, kBFloat16{1e-2, 1e-2, 1e-2, INFINITY};
 
-// One layer of each kind that the file lists, and two where it lists none.
-std::vector<size_t> chosen_layers(const Json& config) {
+// One layer of each kind that the file lists, and two where it lists none, or `least` where stages need more.
+std::vector<size_t> chosen_layers(const Json& config, size_t least) {
   std::vector<size_t> chosen;
   if (const Json* types = config.find("layer_types"); types != nullptr && types->is_array()) {
     const Json::Array& all = types->as_array();
@@ -38,15 +38,15 @@ std::vector<size_t> chosen_layers(const Json& config) {
         chosen.push_back(i);
   }
   const auto layers = static_cast<size_t>(config.at("num_hidden_layers").as_int());
-  for (size_t i = 0; chosen.size() < std::min<size_t>(2, layers); ++i)
+  for (size_t i = 0; chosen.size() < std::min<size_t>(std::max<size_t>(2, least), layers); ++i)
     if (std::find(chosen.begin(), chosen.end(), i) == chosen.end()) chosen.push_back(i);
   std::sort(chosen.begin(), chosen.end());
   return chosen;
 }
 
 // Lists with an entry for each layer keep those of the chosen ones.
-Json small_copy(const Json& config) {
-  const std::vector<size_t> chosen = chosen_layers(config);
+Json small_copy(const Json& config, int64_t least_layers) {
+  const std::vector<size_t> chosen = chosen_layers(config, static_cast<size_t>(least_layers));
   const auto layers = static_cast<size_t>(config.at("num_hidden_layers").as_int());
   Json small = config;
   for (const auto& [key, value] : config.as_object()) {
@@ -71,6 +71,7 @@ Json small_copy(const Json& config) {
 // What one rank's training gives after each update.
 struct Course {
   std::vector<std::vector<training::StepResult>> results;
+  std::vector<std::string> trained;                     // the parameters that have gradients
   std::vector<std::vector<Tensor>> gradients, weights;  // [updates][parameters], whole
 };
 
@@ -85,6 +86,8 @@ Course train_alone(const Json& model, const RunConfig& run, const VerifyOptions&
       for (const PlacedTensor& held : all) kept.push_back(held.own.to(DType::kF32).clone());
       return kept;
     };
+    course.trained.clear();
+    for (const PlacedTensor& gradient : trial.gradients()) course.trained.push_back(gradient.name);
     course.gradients.push_back(keep(trial.gradients()));
     course.weights.push_back(keep(trial.weights()));
   }
@@ -139,6 +142,38 @@ Worst compare(const training::StepResult& found, const training::StepResult& exp
   return worst;
 }
 
+Worst compare_gradients(const std::vector<PlacedTensor>& gradients, collectives::Group& ranks,
+                        const Course& expected, size_t update) {
+  Worst worst;
+  for (size_t i = 0; i < gradients.size(); ++i)
+    worst.add(
+        {.gradients = difference(checkpoints::whole_of(gradients[i], ranks), expected.gradients[update][i]),
+         .gradient = gradients[i].name});
+  return worst;
+}
+
+// Each rank compares what it holds: the others may not have the parameter. All together have all of them.
+Worst compare_gradients_of_stages(const std::vector<PlacedTensor>& gradients, collectives::Group& ranks,
+                                  const Course& expected, size_t update) {
+  Worst worst;
+  std::vector<uint8_t> found(expected.trained.size());
+  for (const PlacedTensor& gradient : gradients) {
+    const auto place =
+        static_cast<size_t>(std::ranges::find(expected.trained, gradient.name) - expected.trained.begin());
+    const Tensor& whole = expected.gradients[update].at(place);
+    const Tensor filled = whole.clone();  // with what one rank has where another one holds it
+    put_part(*gradient.placement, gradient.own.to(DType::kF32), gradient.placement->part(), filled);
+    found[place] = 1;
+    worst.add({.gradients = difference(filled, whole), .gradient = gradient.name});
+  }
+  const std::vector<std::vector<uint8_t>> all =
+      ranks.gather("gradients that a rank holds", std::span<const uint8_t>(found));
+  for (size_t i = 0; i < found.size(); ++i)
+    if (std::ranges::none_of(all, [&](const std::vector<uint8_t>& of_rank) { return of_rank[i] != 0; }))
+      worst.other = fmt::format("no rank has the gradient of {}", expected.trained[i]);
+  return worst;
+}
+
 // Trains on these ranks and compares with the results of one rank.
 Worst train_and_compare(const Json& model, const RunConfig& run, DType dtype, collectives::Group& ranks,
                         const Mesh& mesh, const Course& expected) {
@@ -151,11 +186,10 @@ Worst train_and_compare(const Json& model, const RunConfig& run, DType dtype, co
     parallel::check_replicas(ranks, trial.held(), static_cast<int64_t>(update) + 1);
     for (size_t i = 0; i < results.size(); ++i)
       worst.add(compare(results[i], expected.results[update][i], update == 0));
-    const std::vector<PlacedTensor> gradients = trial.gradients(), weights = trial.weights();
-    for (size_t i = 0; i < gradients.size(); ++i)
-      worst.add(
-          {.gradients = difference(checkpoints::whole_of(gradients[i], ranks), expected.gradients[update][i]),
-           .gradient = gradients[i].name});
+    worst.add(groups.num_stages() == 1
+                  ? compare_gradients(trial.gradients(), ranks, expected, update)
+                  : compare_gradients_of_stages(trial.gradients(), ranks, expected, update));
+    const std::vector<PlacedTensor> weights = trial.weights();
     for (size_t i = 0; i < weights.size(); ++i)
       worst.add(
           {.weights = difference(checkpoints::whole_of(weights[i], ranks), expected.weights[update][i])});
@@ -170,7 +204,9 @@ std::string verify_layout(const RunConfig& config, const VerifyOptions& options)
   check_recipe(config);
   const Json model = models::config_of_folder(config.model.path);
   check_mesh(mesh, models::configure(model, config.model.path), config);
-  const Json small = small_copy(models::text_config_of(model, config.model.path).json);
+  const int64_t stages = config.parallel.pipeline;
+  const Json small = small_copy(models::text_config_of(model, config.model.path).json,
+                                stages * config.parallel.pipeline_chunks);
   set_num_threads(std::max(1, num_threads() / options.ranks));  // ranks share the cores
   const Course expected = train_alone(small, config, options);
   std::mutex mutex;
@@ -185,10 +221,10 @@ std::string verify_layout(const RunConfig& config, const VerifyOptions& options)
     return fmt::format("\n{:16}{:.1e}{}", name, found,
                        std::isfinite(limit) ? fmt::format("  (at most {:.0e})", limit) : "");
   };
-  std::string report =
-      fmt::format("{} ranks: {}; {} layers of {} in {}, {} updates, compared with one rank:", options.ranks,
-                  to_string(mesh), small.at("num_hidden_layers").as_int(), config.model.path,
-                  to_string(options.dtype), options.updates);
+  std::string report = fmt::format(
+      "{} ranks: {}; {} layers of {} in {}, {} updates, compared with one rank:", options.ranks,
+      stages > 1 ? fmt::format("pipeline {}, {}", stages, to_string(mesh)) : to_string(mesh),
+      small.at("num_hidden_layers").as_int(), config.model.path, to_string(options.dtype), options.updates);
   report += line("first loss", worst.first_loss, limits.first_loss) +
             line("later losses", worst.later_losses, limits.later_losses) +
             line("gradient norms", worst.norms, limits.norms) +

@@ -38,6 +38,16 @@ void describe(config::Schema& s, ParallelConfig& c) {
   degree("expert",
          "The number of ranks that divide the experts of a mixture between them; auto is all ranks that the "
          "other degrees leave.");
+  s.field("pipeline", c.pipeline,
+          "Pipeline parallelism: the number of stages that the layers are divided between, one behind the "
+          "other. Each stage has an equal part of the ranks, which the other degrees divide; micro-batches "
+          "(train.micro_batch_tokens) pass the stages one after the other.")
+      .at_least(1);
+  s.field("pipeline_chunks", c.pipeline_chunks,
+          "The number of parts of the layers on each pipeline stage. 1 is the schedule 1f1b; more are "
+          "interleaved, so that stages wait less for each other, but send more tensors and keep more "
+          "activations.")
+      .at_least(1);
   s.field(
       "sequence", c.sequence,
       "Whether tensor ranks divide the tokens between layers, too, which takes less memory; by default they "

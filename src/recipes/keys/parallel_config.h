@@ -17,6 +17,8 @@ struct ParallelConfig {
 
   Degrees degrees = usual_degrees();
   std::string& degree(std::string_view axis) { return degrees[index_of_axis(axis)]; }
+  int64_t pipeline = 1;         // stages, each of as many ranks as the degrees make
+  int64_t pipeline_chunks = 1;  // parts of the layers on each stage
   ContextMethod context_method = ContextMethod::kAuto;
   int64_t shard_level = 1;
   std::optional<bool> sequence;  // absent: with more than one tensor rank

@@ -6,12 +6,14 @@
 #include <cstdlib>
 
 #include "base/files.h"
+#include "base/hash.h"
 #include "checkpoints/states/owned_tensors.h"
 #include "checkpoints/states/shared_state.h"
 #include "collectives/launch.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
 #include "parallel/mesh_groups.h"
+#include "parallel/model_parts.h"
 #include "tests/support/meshes.h"
 #include "tests/support/tiny_model.h"
 
@@ -44,7 +46,7 @@ struct SavedRun {
     build.ops = ops::all_eager();
     build.purpose = models::Purpose::kTraining;
     build.format = of.format;
-    build.ranks = groups.model();
+    build.ranks = parallel::with_parts(groups.model(), models::configure(saved_mixture(), "tiny"));
     model = models::build_model(saved_mixture(), "tiny", build);
     model->decoder.parameters().initialize(3, 0.1);
     if (of.adapter)
@@ -63,16 +65,18 @@ struct SavedRun {
   std::unique_ptr<optimizers::AdamW> optimizer;
 };
 
-// Of element `e` of the whole of tensor number `tensor`: exact in bfloat16, and unlike those nearby.
-float number_of(size_t tensor, int64_t e) {
-  return static_cast<float>((e * 31 + e / 127 + static_cast<int64_t>(tensor) * 17) % 251);
+// Of element `e` of the whole of a tensor: exact in bfloat16, and unlike those nearby.
+float number_of(const std::string& tensor, int64_t e) {
+  const auto name = static_cast<int64_t>(hash64(tensor) % 1009);
+  return static_cast<float>((e * 31 + e / 127 + name * 17) % 251);
 }
 
 void fill(const std::vector<PlacedTensor>& state) {
   for (size_t i = 0; i < state.size(); ++i) {
     const Tensor here = Tensor::empty(state[i].own.shape(), DType::kF32);
     for (const Slice& run : state[i].placement->runs(state[i].placement->part()))
-      for (int64_t e = 0; e < run.count; ++e) here.data<float>()[run.own + e] = number_of(i, run.whole + e);
+      for (int64_t e = 0; e < run.count; ++e)
+        here.data<float>()[run.own + e] = number_of(state[i].name, run.whole + e);
     state[i].own.copy_from(here);
   }
 }
@@ -83,7 +87,7 @@ int64_t count_others(const std::vector<PlacedTensor>& state) {
     const Tensor here = state[i].own.to(DType::kF32);
     for (const Slice& run : state[i].placement->runs(state[i].placement->part()))
       for (int64_t e = 0; e < run.count; ++e)
-        others += here.data<float>()[run.own + e] == number_of(i, run.whole + e) ? 0 : 1;
+        others += here.data<float>()[run.own + e] == number_of(state[i].name, run.whole + e) ? 0 : 1;
   }
   return others;
 }
@@ -103,8 +107,8 @@ std::vector<Mesh> meshes_of(int ranks, const Case& of) {
 
 class StateMeshes : public testing::TestWithParam<Case> {
  protected:
-  void save(const Mesh& mesh, const std::string& root) {
-    collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
+  void save(const Mesh& mesh, const std::string& root, int stages = 1) {
+    collectives::launch("threads", {.ranks = mesh.size() * stages, .deadline = 120}, [&](Group& ranks) {
       SavedRun trained(ranks, mesh, GetParam());
       fill(trained.optimizer->state());
       checkpoints::SharedState state(root, 1, checkpoints::owner_of_states(ranks));
@@ -116,9 +120,9 @@ class StateMeshes : public testing::TestWithParam<Case> {
     });
   }
 
-  void expect_read(const Mesh& mesh, const std::vector<std::string>& roots) {
+  void expect_read(const Mesh& mesh, const std::vector<std::string>& roots, int stages = 1) {
     std::atomic<int64_t> others = 0;
-    collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
+    collectives::launch("threads", {.ranks = mesh.size() * stages, .deadline = 120}, [&](Group& ranks) {
       SavedRun trained(ranks, mesh, GetParam());
       for (const std::string& root : roots) {
         for (const PlacedTensor& tensor : trained.optimizer->state()) tensor.own.fill_zero();
@@ -130,7 +134,7 @@ class StateMeshes : public testing::TestWithParam<Case> {
         others += count_other_weights(trained);
       }
     });
-    EXPECT_EQ(others, 0) << to_string(mesh);
+    EXPECT_EQ(others, 0) << to_string(mesh) << ", stages " << stages;
   }
 
   static int64_t count_other_weights(SavedRun& trained) {
@@ -143,7 +147,7 @@ class StateMeshes : public testing::TestWithParam<Case> {
         const Tensor here = weight.own.to(DType::kF32);
         for (const Slice& run : weight.placement->runs(weight.placement->part()))
           for (int64_t e = 0; e < run.count; ++e)
-            others += here.data<float>()[run.own + e] == number_of(i, run.whole + e) ? 0 : 1;
+            others += here.data<float>()[run.own + e] == number_of(state[i].name, run.whole + e) ? 0 : 1;
       }
     return others;
   }
@@ -177,6 +181,20 @@ TEST_P(StateMeshes, ReadWhatOthersSaved) {
   RecordProperty("meshes", static_cast<int>(meshes.size()));
   RecordProperty("pairs", static_cast<int>(pairs));
   std::printf("%zu meshes, %lld pairs\n", meshes.size(), static_cast<long long>(pairs));
+}
+
+// The embedding, which is the head, too, is on both stages.
+TEST_P(StateMeshes, OfStagesAreReadByAll) {
+  std::vector<Mesh> meshes = meshes_of(2, GetParam());
+  meshes.emplace_back();
+  std::vector<std::string> roots;
+  for (const int stages : {1, 2})
+    for (const Mesh& mesh : meshes) {
+      roots.push_back(folder / std::to_string(roots.size()));
+      save(mesh, roots.back(), stages);
+    }
+  for (const int stages : {1, 2})
+    for (const Mesh& mesh : meshes) expect_read(mesh, roots, stages);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -76,7 +76,10 @@ void DryRun::run() {
     report += "rewards        " + rewards + "\n";
   report += describe_resources(plan);
   const Mesh& mesh = options_.planned;
-  if (mesh.size() > 1)
+  if (const int64_t stages = setup_.config.parallel.pipeline; stages > 1)
+    report += fmt::format("ranks          {}: pipeline {}, {}; memory is that of the first stage's\n",
+                          stages * mesh.size(), stages, to_string(mesh));
+  else if (mesh.size() > 1)
     report += fmt::format("ranks          {}: {}; memory is that of each\n", mesh.size(), to_string(mesh));
   else if (updates_ > 0)
     report += "time           " + describe_time() + "\n";

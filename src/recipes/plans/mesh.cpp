@@ -7,6 +7,7 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "recipes/plans/mesh_proposals.h"
+#include "recipes/plans/pipeline_checks.h"
 #include "recipes/plans/quantizer_checks.h"
 
 namespace temper::recipes {
@@ -20,6 +21,18 @@ int degree(std::string_view key, const std::string& text) {
   if (value.value_or(0) < 1)
     fail("[parallel.{}] is '{}'; expected a number of ranks, at least 1, or auto", key, text);
   return *value;
+}
+
+int ranks_of_stage(const ParallelConfig& config, int ranks) {
+  if (config.pipeline_chunks > 1 && config.pipeline == 1)
+    fail(
+        "[parallel.pipeline_chunks] is {}, but it is about parts of the layers on each pipeline stage, and "
+        "parallel.pipeline is 1; leave it out",
+        config.pipeline_chunks);
+  if (ranks % config.pipeline != 0)
+    fail("[parallel.pipeline] is {}, but the number of ranks is {}, which it does not divide; set it to {}",
+         config.pipeline, ranks, divisors_text(ranks));
+  return static_cast<int>(ranks / config.pipeline);
 }
 
 // "a, b and c": of all axes but the first.
@@ -53,6 +66,8 @@ Mesh with_degrees(const ParallelConfig& config, int ranks) {
 
 // With what the degrees that are known make together.
 [[noreturn]] void refuse_degrees(const RunConfig& run, int ranks) {
+  const std::string of_stage =
+      run.parallel.pipeline > 1 ? fmt::format(" in each of {} stages", run.parallel.pipeline) : "";
   std::vector<std::string> said;
   int known = 1;
   for (size_t i = 0; i < kMeshAxes.size(); ++i) {
@@ -62,8 +77,8 @@ Mesh with_degrees(const ParallelConfig& config, int ranks) {
       said.push_back(fmt::format("{} {}", kMeshAxes[i].name, given));
   }
   const std::string possible = proposed_meshes(run, ranks);
-  fail("[parallel] {} make {} ranks, but there {}; {}", join(said, " and "), known,
-       ranks == 1 ? "is 1" : fmt::format("are {}", ranks),
+  fail("[parallel] {} make {} ranks, but there {}{}; {}", join(said, " and "), known,
+       ranks == 1 ? "is 1" : fmt::format("are {}", ranks), of_stage,
        possible.empty() ? "no mesh of this number of ranks fits the model and the memory"
                         : "possible are " + possible);
 }
@@ -79,8 +94,9 @@ void check_divided(const layers::DecoderConfig& model, const Mesh& mesh, const R
 
 }  // namespace
 
-Mesh mesh_of(const RunConfig& run, int ranks) {
+Mesh mesh_of(const RunConfig& run, int all_ranks) {
   const ParallelConfig& config = run.parallel;
+  const int ranks = ranks_of_stage(config, all_ranks);
   Mesh mesh = with_degrees(config, ranks);
   if (mesh.size() != ranks) refuse_degrees(run, ranks);
   if (config.sequence.has_value() && mesh.tensor == 1)
@@ -117,6 +133,7 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
     fail(
         "[parallel.sequence] is false, but the routers of a mixture on several tensor ranks need it; leave "
         "it out");
+  check_pipeline(model, config);
   check_quantized(mesh, model, config);
   if (mesh.tensor * mesh.expert > 1) check_divided(model, mesh, config);
   if (mesh.context > 1) layers::context_method_of(model, mesh);  // says what cannot be divided

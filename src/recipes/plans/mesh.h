@@ -6,9 +6,9 @@
 
 namespace temper::recipes {
 
-// How `ranks` ranks divide the work: the degrees that the configuration names, and what is left for the one
-// that is auto. An Error where they do not multiply to the number of ranks, with meshes that would and that
-// fit the model and the memory.
+// How `ranks` ranks divide the work, those of each stage where parallel.pipeline says that there are several:
+// the degrees that the configuration names, and what is left for the one that is auto. An Error where they do
+// not multiply to the number of ranks, with meshes that would and that fit the model and the memory.
 Mesh mesh_of(const RunConfig& config, int ranks);
 // An Error where this model, or something else that the run wants, is not for such a mesh.
 void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config);

@@ -69,6 +69,61 @@ TEST(Mesh, DegreesThatCannotBeAreRefusedByTheirKeys) {
             "possible are {replicate: 1, shard: 1}");
 }
 
+// Degrees are those of a stage.
+TEST(Mesh, StagesHaveEqualPartsOfTheRanks) {
+  RunConfig config = with_degrees_of({"auto", "1", "1", "2", "1"});
+  config.parallel.pipeline = 3;
+  EXPECT_EQ(to_string(mesh_of(config, 12)), "replicate 2, shard 1, tensor 2");
+  EXPECT_EQ(
+      error_of([&] { mesh_of(config, 8); }),
+      "[parallel.pipeline] is 3, but the number of ranks is 8, which it does not divide; set it to 1, 2, "
+      "4 or 8");
+  expect_has(error_of([&] { mesh_of(config, 9); }), "make 2 ranks, but there are 3 in each of 3 stages; ");
+  config.parallel.pipeline = 1;
+  config.parallel.pipeline_chunks = 2;
+  expect_has(error_of([&] { mesh_of(config, 4); }), "[parallel.pipeline_chunks] is 2, but ");
+}
+
+TEST(Mesh, StagesRefuseWhatNeedsAllLayers) {
+  const auto refusal = [](const char* type, const std::function<void(RunConfig&)>& change) {
+    Json json = tiny_config(type);
+    RunConfig config;
+    config.parallel.pipeline = 2;
+    change(config);
+    return error_of([&] { check_mesh({}, models::configure(json, "config.json"), config); });
+  };
+  EXPECT_EQ(refusal("qwen3", [](RunConfig&) {}), "");
+  EXPECT_EQ(refusal("qwen3_moe", [](RunConfig& run) { run.train.router.balance_loss = 0; }), "");
+  EXPECT_EQ(
+      refusal("qwen3", [](RunConfig& run) { run.parallel.pipeline_chunks = 2; }),
+      "[parallel.pipeline] is 2, with 2 parts of the layers each, but the model has 2 layers, and each part "
+      "needs one; set parallel.pipeline to at most 1, or parallel.pipeline_chunks to at most 1");
+  EXPECT_EQ(refusal("qwen3", [](RunConfig& run) { run.parallel.pipeline = 3; }),
+            "[parallel.pipeline] is 3, but the model has 2 layers, and each part needs one; set "
+            "parallel.pipeline to at most 2");
+  const auto balanced = [](RunConfig& run) { run.train.router.balance_loss = 0.1; };
+  expect_has(refusal("qwen3_moe", balanced), "set train.router.balance_scope to global");
+  EXPECT_EQ(refusal("qwen3_moe",
+                    [&](RunConfig& run) {
+                      balanced(run);
+                      run.train.router.global_balance = true;
+                    }),
+            "");
+  expect_has(refusal("qwen3_moe",
+                     [&](RunConfig& run) {
+                       balanced(run);
+                       run.adapters = {{.name = "a"}};
+                     }),
+             "the load balancing loss of adapters");
+  expect_has(
+      refusal("qwen3", [&](RunConfig& run) { run.adapters = {{.name = "a", .modules_to_save = {"norm"}}}; }),
+      "adapter 'a' trains modules in full");
+  for (const char* recipe : {"preference", "grpo", "distill"})
+    expect_has(refusal("qwen3", [&](RunConfig& run) { run.recipe = recipe; }),
+               fmt::format("recipe {} needs all layers on every rank", recipe));
+  expect_has(refusal("qwen3", [](RunConfig& run) { run.eval.exact_match = 1; }), "eval.exact_match");
+}
+
 // What the configuration says of axes that divide layers stays where it can; each level is on its axis.
 TEST(Mesh, ProposalsKeepTheDegreesOfDividedLayers) {
   EXPECT_EQ(

@@ -17,6 +17,7 @@
 #include "recipes/parts/exchange_plan.h"
 #include "recipes/parts/run_options.h"
 #include "recipes/plans/mesh.h"
+#include "recipes/plans/pipeline_checks.h"
 #include "recipes/plans/rehearsed_rows.h"
 #include "training/adapter_trainer.h"
 #include "training/objectives/gather_rows.h"
@@ -75,8 +76,8 @@ std::vector<data::PackedRow> shortened(std::vector<data::PackedRow> rows) {
 
 // The ranks of a plan, of which this one is rehearsed.
 struct PlannedRanks {
-  explicit PlannedRanks(const Mesh& mesh)
-      : all(collectives::planned_group(mesh.size())), groups(*all, mesh) {}
+  explicit PlannedRanks(const Mesh& mesh, int64_t stages = 1)
+      : all(collectives::planned_group(mesh.size() * static_cast<int>(stages))), groups(*all, mesh) {}
   // Of an update's rows those of the first rank, which are as many as another's, and at least one.
   std::vector<data::PackedRow> own(const std::vector<data::PackedRow>& rows) const {
     std::vector<data::PackedRow> mine = training::rows_of_rank(rows, 0, groups.rows().size());
@@ -237,9 +238,11 @@ MemoryPlan peaks_of(const Pool& memory) {
 
 // `counted`: the pool of the device.
 void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& counted, RunMemory& plan) {
-  const PlannedRanks ranks(setting.mesh);
+  const PlannedRanks ranks(setting.mesh, config.parallel.pipeline);
+  const layers::DecoderConfig architecture = models::configure(
+      setting.model, join_path(config.model.path, "config.json"), models::Purpose::kTraining);
   const std::unique_ptr<models::Model> model =
-      counted_model(config, setting.model, setting, ranks.groups.model());
+      counted_model(config, setting.model, setting, model_ranks(ranks.groups, architecture, config));
   model->decoder.prepare_positions(config.data.max_length);
   const std::unique_ptr<models::Model> second = second_model(config, setting, ranks.groups.model());
   const RehearsedCritic critic(config, setting, ranks);

@@ -15,6 +15,7 @@
 #include "ops/resolve.h"
 #include "recipes/keys/recipe.h"
 #include "recipes/plans/mesh.h"
+#include "recipes/plans/pipeline_checks.h"
 #include "recipes/plans/quantizer_report.h"
 #include "recipes/plans/run_kernels.h"
 #include "recipes/setup/origin.h"
@@ -106,7 +107,7 @@ int64_t RunSetup::peak_memory() const {
 
 void RunSetup::load_weights(ops::Preferences preferred, bool verbose, Rounding rounding) {
   models::BuildOptions build = build_options(config, facts, preferred);
-  build.ranks = groups->model();
+  build.ranks = model_ranks(*groups, architecture, config);
   model = rounding == Rounding::kAsTheFolderSays ? models::load_as_quantized(config.model.path, build)
                                                  : models::load_model(config.model.path, build);
   others = std::make_unique<OtherModels>(config, facts, *groups, model_config, std::move(preferred));
@@ -115,11 +116,14 @@ void RunSetup::load_weights(ops::Preferences preferred, bool verbose, Rounding r
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(elements_of(model->decoder.parameters(), false)) / 1e6,
                        config.model.kept_in()));
-  if (mesh.size() > 1) {
+  if (!ranks.is_alone()) {
     const int64_t whole = elements_of(model->decoder.parameters(), false),
                   own = elements_of(model->decoder.parameters(), true);
-    log_info(fmt::format("ranks: {} ({}); this one holds {:.1f} M of {:.1f} M parameters{}", mesh.size(),
-                         to_string(mesh), static_cast<double>(own) / 1e6, static_cast<double>(whole) / 1e6,
+    log_info(fmt::format("ranks: {} ({}); this one holds {:.1f} M of {:.1f} M parameters{}", ranks.size(),
+                         config.parallel.pipeline > 1
+                             ? fmt::format("pipeline {}, {}", config.parallel.pipeline, to_string(mesh))
+                             : to_string(mesh),
+                         static_cast<double>(own) / 1e6, static_cast<double>(whole) / 1e6,
                          mesh.tensor == 1 ? ""
                          : mesh.sequence  ? "; tokens are divided between layers (sequence parallel)"
                                           : "; all tensor ranks have all tokens between layers"));

@@ -1,0 +1,16 @@
+#pragma once
+#include "layers/decoder.h"
+#include "parallel/mesh_groups.h"
+#include "recipes/keys/run_config.h"
+
+namespace temper::recipes {
+
+// An Error where the model has too few layers for the stages of a pipeline (parallel.pipeline), or where the
+// run wants something that stages cannot do. Nothing where there is one stage.
+void check_pipeline(const layers::DecoderConfig& model, const RunConfig& config);
+
+// The ranks that compute this model together, with the parts of its layers as the run divides them.
+layers::ModelRanks model_ranks(const parallel::MeshGroups& groups, const layers::DecoderConfig& model,
+                               const RunConfig& config);
+
+}  // namespace temper::recipes

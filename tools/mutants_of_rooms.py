@@ -49,7 +49,7 @@ MUTANTS = [
     mutant("parts are gathered in another order", "test_collectives", "Threads.GatherScatterAndBroadcast",
            THREADS, "static_cast<int64_t>(r) * part.bytes();", "static_cast<int64_t>(all.size() - 1 - r) * part.bytes();"),
     mutant("machines of one name are one", "test_cli", "Hosts.OfOneNameAreSeveral",
-           "src/collectives/mpi/group.cpp", "own.host, own.boot)", "own.host, 0)"),
+           "src/collectives/hosts.cpp", "own.host, own.boot)", "own.host, 0)"),
     mutant("a host that does not share the output folder is not refused", "test_cli", "Hosts.LeaveTheBitsOfOneHost",
            "src/parallel/same_on_all_ranks.cpp", "if (seen[rank].empty())", "if (false)"),
     mutant("ranks of an unknown number are one", "test_collectives", "Launchers.OfUnknownSizeAreSeenWhereThereAreOtherRanks",

@@ -4,6 +4,7 @@
 Usage: prepare.py FOLDER
   FOLDER/qwen3-tiny   config.json, tokenizer.json, tokenizer_config.json, generation_config.json
   FOLDER/qwen3-moe-tiny   the same with experts (examples/moe)
+  FOLDER/qwen3-hybrid-tiny   with the gated delta rule in two of three layers (examples/parallel)
   FOLDER/qwen3-narrow   the same with a tenth of the weights, none of which it can do without (examples/qat)
   FOLDER/train.jsonl  additions of two-digit numbers asked as chat messages
   FOLDER/eval.jsonl   additions that are not in the training data
@@ -81,6 +82,15 @@ def mixture_config(end_of_turn):
         "num_experts_per_tok": 2, "output_router_logits": True, "router_aux_loss_coef": 0.01}
 
 
+def hybrid_config(end_of_turn):
+    """Qwen3.5: two layers of the gated delta rule, one of attention."""
+    return model_config(end_of_turn) | {
+        "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text",
+        "layer_types": ["linear_attention", "linear_attention", "full_attention"], "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 32, "linear_num_key_heads": 2, "linear_value_head_dim": 32, "linear_num_value_heads": 4,
+        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 0.5}}
+
+
 def narrow_config(end_of_turn):
     return model_config(end_of_turn) | {"hidden_size": 48, "intermediate_size": 96, "num_attention_heads": 2,
                                         "num_hidden_layers": 2, "num_key_value_heads": 1, "initializer_range": 0.06}
@@ -142,7 +152,7 @@ def main():
     tokens = tokenizer()
     end_of_turn = next(token["id"] for token in tokens["added_tokens"] if token["content"] == "<|im_end|>")
     for name, config in (("qwen3-tiny", model_config), ("qwen3-moe-tiny", mixture_config),
-                         ("qwen3-narrow", narrow_config)):
+                         ("qwen3-hybrid-tiny", hybrid_config), ("qwen3-narrow", narrow_config)):
         model = folder / name
         model.mkdir(parents=True, exist_ok=True)
         write_json(model / "tokenizer.json", tokens)

@@ -1,5 +1,5 @@
-// Divisions between 2, 4 and 8 ranks that have all pairs of what a run may choose: two degrees, a degree and a
-// level, a method of context ranks and a kind of model, a kind of model and a way of training, and so on.
+// Divisions between 2, 4 and 8 ranks that have all pairs of what a run may choose: two degrees, a degree and
+// a level, a method of context ranks and a kind of model, a kind of model and a way of training, and so on.
 #include "tests/cli/cli_fixture.h"
 
 namespace temper {

@@ -1,5 +1,5 @@
-// A run whose groups are taken down and made again now and then, with all that stands on them, trains the same bits
-// and keeps no memory of the earlier ones.
+// A run whose groups are taken down and made again now and then, with all that stands on them, trains the
+// same bits and keeps no memory of the earlier ones.
 #include <gtest/gtest.h>
 
 #include "collectives/launch.h"
@@ -32,8 +32,9 @@ class Learner {
     std::vector<data::PackedRow> rows;
     for (uint32_t row = 0; row < 3; ++row)
       rows.push_back(test_row(10 * static_cast<uint32_t>(number % 7) + row, {9 + 2 * row, 5}));
-    return trainer_->step(training::rows_of_rank(std::move(rows), groups_.rows().rank(), groups_.rows().size()),
-                          1e-3).loss;
+    return trainer_
+        ->step(training::rows_of_rank(std::move(rows), groups_.rows().rank(), groups_.rows().size()), 1e-3)
+        .loss;
   }
   // Of this rank: parameters, and states of the optimizer.
   std::vector<Tensor> values() const {

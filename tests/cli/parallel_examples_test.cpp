@@ -24,8 +24,8 @@ class ParallelExamples : public RanksOfARun {
     const std::string path = folder() + "/" + name + ".yaml",
                       out = fmt::format("{}/{}{}", folder(), name, alone ? "_alone" : "");
     write_file(path, text);
-    const Outcome outcome =
-        run("train " + path + " --output " + out + " --train.steps 4 --data.max_length 128" + (alone ? "" : " --ranks 8"));
+    const Outcome outcome = run("train " + path + " --output " + out +
+                                " --train.steps 4 --data.max_length 128" + (alone ? "" : " --ranks 8"));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return out;
   }
@@ -35,8 +35,7 @@ TEST_F(ParallelExamples, TrainWhatOneRankTrains) {
   make("qwen3-hybrid-tiny", "hybrid");
   make("qwen3-moe-tiny", "moe");
   size_t examples = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(TEMPER_SOURCE_DIR "/examples/parallel")) {
+  for (const auto& entry : std::filesystem::directory_iterator(TEMPER_SOURCE_DIR "/examples/parallel")) {
     if (!entry.is_directory()) continue;
     const std::string name = entry.path().filename().string();
     SCOPED_TRACE(name);

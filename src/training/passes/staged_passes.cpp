@@ -65,6 +65,7 @@ void StagedPasses::forward(const Action& action, int part) {
     own.received = {};
   }
   own.output = work_.forward(*own.tape, static_cast<size_t>(action.micro_batch), {part, own.input});
+  if (!tape_.recording && part + 1 == stages_.num_parts()) passing_.erase(key_of(action));
 }
 
 // Nothing before the first trained parameter needs a gradient.
@@ -96,7 +97,11 @@ void StagedPasses::exchange(const PipelineShape& shape, Actions transfers) {
 
 Tensor StagedPasses::sent(const Action& action) {
   Passing& own = passing(action);
-  if (action.act == Act::kSendActivation) return own.output.value.contiguous();
+  if (action.act == Act::kSendActivation) {
+    const Tensor activation = own.output.value.contiguous();
+    if (!tape_.recording) passing_.erase(key_of(action));  // nothing comes back to it
+    return activation;
+  }
   const Tensor gradient = own.input.slot->take();
   const DType dtype = own.input.dtype();
   own.input = {};

@@ -42,7 +42,10 @@ class StagedPasses {
   void exchange(const parallel::PipelineShape& shape, Actions transfers);
   Tensor sent(const parallel::Action& action);
   Tensor received(const parallel::Action& action);
-  Passing& passing(const parallel::Action& action) { return passing_[{action.chunk, action.micro_batch}]; }
+  static std::pair<int, int> key_of(const parallel::Action& action) {
+    return {action.chunk, action.micro_batch};
+  }
+  Passing& passing(const parallel::Action& action) { return passing_[key_of(action)]; }
 
   const layers::ModelStages& stages_;
   TapeOptions tape_;

@@ -1,6 +1,7 @@
 #include "layers/context_pass.h"
 
 #include "base/error.h"
+#include "layers/glue.h"
 #include "primitives/primitives.h"
 #include "weights/mesh.h"
 
@@ -63,13 +64,11 @@ ContextPass::ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows ro
 }
 
 Tensor ContextPass::spread(const std::vector<Tensor>& all, const std::vector<Share>& shares) const {
-  const int64_t own_tokens = cut_.tokens_of(place()), tokens = cut_.tokens();
+  const int64_t own_tokens = cut_.tokens_of(place());
   int64_t width = 0;
   for (const Share& share : shares) width += own_columns_of(share.blocks, ranks());
-  const auto empty = [&](int64_t rows) {
-    return Tensor::empty({rows, width}, all.front().dtype(), MemoryTag::kActivations, all.front().device());
-  };
-  const Tensor packed = empty(ranks() * own_tokens);
+  const Tensor packed = Tensor::empty({ranks() * own_tokens, width}, all.front().dtype(),
+                                      MemoryTag::kActivations, all.front().device());
   std::vector<int64_t> send, receive;
   for (int rank = 0; rank < ranks(); ++rank) {
     send.push_back(own_tokens);
@@ -83,30 +82,17 @@ Tensor ContextPass::spread(const std::vector<Tensor>& all, const std::vector<Sha
       at += own_columns_of(shares[i].blocks, ranks());
     }
   }
-  const Tensor received = group_->all_to_all(kThere, packed, send, receive);
-  if (cut_.is_in_order()) return received;
-  const Tensor ordered = empty(tokens);
-  int64_t before = 0;
-  for (int rank = 0; rank < ranks(); before += receive[static_cast<size_t>(rank++)])
-    cut_.put(rank, received.narrow(0, before, receive[static_cast<size_t>(rank)]), ordered);
-  return ordered;
+  return cut_.in_order(group_->all_to_all(kThere, packed, send, receive));
 }
 
 std::vector<Tensor> ContextPass::collect(const Tensor& own, const std::vector<Share>& shares) const {
   const int64_t own_tokens = cut_.tokens_of(place());
-  Tensor packed = own.contiguous();
   std::vector<int64_t> send, receive;
   for (int rank = 0; rank < ranks(); ++rank) {
     send.push_back(cut_.tokens_of(rank));
     receive.push_back(own_tokens);
   }
-  if (!cut_.is_in_order()) {
-    packed = Tensor::empty(own.shape(), own.dtype(), MemoryTag::kActivations, own.device());
-    int64_t before = 0;
-    for (int rank = 0; rank < ranks(); before += send[static_cast<size_t>(rank++)])
-      cut_.take(rank, own, packed.narrow(0, before, send[static_cast<size_t>(rank)]));
-  }
-  const Tensor received = group_->all_to_all(kBack, packed, send, receive);
+  const Tensor received = group_->all_to_all(kBack, cut_.by_rank(own).contiguous(), send, receive);
   std::vector<Tensor> all;
   int64_t at = 0;
   for (const Share& share : shares) {
@@ -160,27 +146,25 @@ Var ContextPass::own_tokens(Tape& tape, const Var& y) const {
 }
 
 Var ContextPass::all_tokens(Tape& tape, const Var& x) const {
-  const auto like = [](const Tensor& value, int64_t rows) {
-    Shape shape = value.shape();
-    shape[0] = rows;
-    return Tensor::empty(shape, value.dtype(), MemoryTag::kActivations, value.device());
-  };
-  const int64_t own = x.shape()[0];
-  Tensor all = group_->all_gather("keys of all tokens", x.value.contiguous());
-  if (!cut_.is_in_order()) {
-    const Tensor gathered = all;
-    all = like(gathered, cut_.tokens());
-    for (int rank = 0; rank < ranks(); ++rank) cut_.put(rank, gathered.narrow(0, rank * own, own), all);
-  }
-  return tape.record(all, {&x}, [this_pass = *this, own, like, slot = x.slot](const Tensor& grad) {
-    const TokenCut& cut = this_pass.cut_;
-    Tensor packed = grad.contiguous();
-    if (!cut.is_in_order()) {
-      packed = like(grad, grad.dim(0));
-      for (int rank = 0; rank < cut.ranks(); ++rank) cut.take(rank, grad, packed.narrow(0, rank * own, own));
-    }
-    slot->add(this_pass.group_->reduce_scatter("gradients of keys", packed));
+  invariant(cut_.is_even(), "ranks gather equally many tokens");
+  const Tensor all = cut_.in_order(group_->all_gather("keys of all tokens", x.value.contiguous()));
+  return tape.record(all, {&x}, [this_pass = *this, slot = x.slot](const Tensor& grad) {
+    slot->add(
+        this_pass.group_->reduce_scatter("gradients of keys", this_pass.cut_.by_rank(grad).contiguous()));
   });
+}
+
+std::vector<Var> ContextPass::own_of_heads(Tape& tape, const std::vector<Var>& heads) const {
+  std::vector<Heads> all;
+  for (const Var& x : heads)
+    all.push_back({merge_heads(tape, x), {{x.shape()[1] * x.shape()[2], x.shape()[1]}}});
+  std::vector<Var> own = own_heads(tape, all);
+  for (size_t i = 0; i < own.size(); ++i) own[i] = split_heads(tape, own[i], heads[i].shape()[2]);
+  return own;
+}
+
+Var ContextPass::tokens_of_heads(Tape& tape, const Var& y) const {
+  return split_heads(tape, own_tokens(tape, merge_heads(tape, y)), y.shape()[2]);
 }
 
 Var ContextPass::own_rows(Tape& tape, const Var& parameter, const std::vector<ColumnBlock>& blocks) const {

@@ -54,6 +54,9 @@ class ContextPass {
   // And back, of one block that has a piece for every rank: [own tokens, columns] for
   // y [all tokens, own columns].
   Var own_tokens(Tape& tape, const Var& y) const;
+  // The same of [tokens, heads, dim] each.
+  std::vector<Var> own_of_heads(Tape& tape, const std::vector<Var>& heads) const;
+  Var tokens_of_heads(Tape& tape, const Var& y) const;
   // [all tokens, columns], of x [own tokens, columns].
   Var all_tokens(Tape& tape, const Var& x) const;
   // The rank's rows of each block of rows of a parameter, [rows, …].

@@ -15,6 +15,8 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
                  std::optional<primitives::FrozenFormat> frozen, const ModelRanks& ranks)
     : config_(std::move(config)),
       ranks_(ranks),
+      context_method_(ranks.context == nullptr ? ContextMethod::kAuto
+                                               : context_method_of(config_, ranks.mesh)),
       parameters_(decoder_weight_table(config_), dtype, device, frozen, ranks.mesh,
                   ranks.stages.place() * ranks.mesh.size() + ranks.rank,
                   decoder_stages(config_, ranks.stages)),
@@ -54,7 +56,9 @@ PagedStates Decoder::make_pages(const PageSizes& sizes) const {
   return {std::move(layers), sizes};
 }
 
-PassBuilder Decoder::passes() const { return {config_, ranks_, rope_, routers_.count(), device()}; }
+PassBuilder Decoder::passes() const {
+  return {config_, ranks_, context_method_, rope_, routers_.count(), device()};
+}
 
 Var Decoder::embed(Tape& tape, const Tensor& ids, const Pass& pass) const {
   const Var x = ranks_.leave(tape, (*embedding_)(tape, ids, pass.rows), pass.divides_tokens);

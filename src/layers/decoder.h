@@ -115,6 +115,7 @@ class Decoder {
   const ParameterStore& parameters() const { return parameters_; }
   Device device() const { return parameters_.device(); }
   const ModelRanks& ranks() const { return ranks_; }
+  ContextMethod context_method() const { return context_method_; }  // kAuto: one rank has all tokens
 
   // Grows the rotary tables to `positions`, so that forward passes up to there may run on several threads.
   std::vector<RopeTables> prepare_positions(int64_t positions) const { return rope_.up_to(positions); }
@@ -202,6 +203,7 @@ class Decoder {
 
   DecoderConfig config_;
   ModelRanks ranks_;
+  ContextMethod context_method_;
   ParameterStore parameters_;
   ops::BoundOps ops_;
   std::unique_ptr<quantizers::Quantizers> quantizers_;

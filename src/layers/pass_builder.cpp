@@ -105,7 +105,7 @@ Pass PassBuilder::of(const DecoderInput& input, const Decoder::Options& options)
     pass.counted = from_host(own_counted(input.counted, options.adapters, cut), device_);
   if (!cut.is_whole()) {
     invariant(ranks_.context != nullptr, "tokens are divided between context ranks");
-    const bool by_keys = context_method_of(config_, ranks_.mesh) == ContextMethod::kKeys;
+    const bool by_keys = context_ == ContextMethod::kKeys;
     pass.context =
         std::make_shared<ContextPass>(*ranks_.context, cut, AdaptedRows(options.adapters, input.ids.numel()),
                                       by_keys ? std::make_optional(context_keys(input)) : std::nullopt);

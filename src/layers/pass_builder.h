@@ -8,9 +8,9 @@ namespace temper::layers {
 class PassBuilder {
  public:
   // `rope` may grow. `routers`: how many the model has.
-  PassBuilder(const DecoderConfig& config, const ModelRanks& ranks, RopeTableSet& rope, size_t routers,
-              Device device)
-      : config_(config), ranks_(ranks), rope_(rope), routers_(routers), device_(device) {}
+  PassBuilder(const DecoderConfig& config, const ModelRanks& ranks, ContextMethod context, RopeTableSet& rope,
+              size_t routers, Device device)
+      : config_(config), ranks_(ranks), context_(context), rope_(rope), routers_(routers), device_(device) {}
 
   // Over documents.
   Pass of(const DecoderInput& input, const Decoder::Options& options) const;
@@ -24,6 +24,7 @@ class PassBuilder {
 
   const DecoderConfig& config_;
   const ModelRanks& ranks_;
+  ContextMethod context_;
   RopeTableSet& rope_;
   size_t routers_;
   Device device_;

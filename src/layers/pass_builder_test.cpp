@@ -24,7 +24,9 @@ class Passes : public testing::Test {
     rope_.add({}, 8);
     scope_.emplace(inputs_, false);
   }
-  PassBuilder builder(size_t routers = 0) { return {config_, ranks_, rope_, routers, {}}; }
+  PassBuilder builder(size_t routers = 0) {
+    return {config_, ranks_, ContextMethod::kAuto, rope_, routers, {}};
+  }
 
   DecoderConfig config_;
   ModelRanks ranks_;

@@ -139,6 +139,25 @@ void TokenCut::take(int rank, const Tensor& all, const Tensor& its) const {
   });
 }
 
+Tensor TokenCut::in_order(const Tensor& by_rank) const {
+  if (is_in_order()) return by_rank;
+  const Tensor all =
+      Tensor::empty(by_rank.shape(), by_rank.dtype(), MemoryTag::kActivations, by_rank.device());
+  int64_t first = 0;
+  for (int rank = 0; rank < ranks(); first += tokens_of(rank++))
+    put(rank, by_rank.narrow(0, first, tokens_of(rank)), all);
+  return all;
+}
+
+Tensor TokenCut::by_rank(const Tensor& all) const {
+  if (is_in_order()) return all;
+  const Tensor by_rank = Tensor::empty(all.shape(), all.dtype(), MemoryTag::kActivations, all.device());
+  int64_t first = 0;
+  for (int rank = 0; rank < ranks(); first += tokens_of(rank++))
+    take(rank, all, by_rank.narrow(0, first, tokens_of(rank)));
+  return by_rank;
+}
+
 TokenCut TokenCut::part(int64_t first, int64_t count) const {
   if (is_whole()) return {};
   std::vector<std::vector<TokenRange>> ranges(ranges_.size());

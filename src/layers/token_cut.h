@@ -56,6 +56,9 @@ class TokenCut {
   void put(int rank, const Tensor& its, const Tensor& all) const;
   // And back.
   void take(int rank, const Tensor& all, const Tensor& its) const;
+  // [tokens, …] of all ranks, rank after rank, to the order of the tokens and back; itself where that is one.
+  Tensor in_order(const Tensor& by_rank) const;
+  Tensor by_rank(const Tensor& all) const;
   // Of consecutive tokens alone, counted from the first of them.
   TokenCut part(int64_t first, int64_t count) const;
 

@@ -137,19 +137,10 @@ class BoundAttention : public layers::BoundMixer {
     if (pass.context == nullptr) return attend(tape, heads, sinks, pass);
     const layers::ContextPass& context = *pass.context;
     if (context.keys() != nullptr) return attend_to_all(tape, heads, sinks, context);
-    const int64_t dim = config_.head_dim;
-    const layers::ColumnBlock q{config_.num_heads * dim, config_.num_heads},
-        kv{config_.num_kv_heads * dim, config_.num_kv_heads};
-    const std::vector<Var> own = context.own_heads(tape, {{layers::merge_heads(tape, heads.q), {q}},
-                                                          {layers::merge_heads(tape, heads.k), {kv}},
-                                                          {layers::merge_heads(tape, heads.v), {kv}}});
-    const ops::RotatedHeads own_heads{layers::split_heads(tape, own[0], dim),
-                                      layers::split_heads(tape, own[1], dim),
-                                      layers::split_heads(tape, own[2], dim)};
+    const std::vector<Var> own = context.own_of_heads(tape, {heads.q, heads.k, heads.v});
     const Var own_sinks =
         sinks_.exists() ? context.own_rows(tape, sinks, {{config_.num_heads, config_.num_heads}}) : Var{};
-    const Var y = layers::merge_heads(tape, attend(tape, own_heads, own_sinks, pass));
-    return layers::split_heads(tape, context.own_tokens(tape, y), dim);
+    return context.tokens_of_heads(tape, attend(tape, {own[0], own[1], own[2]}, own_sinks, pass));
   }
 
   // Of all tokens.

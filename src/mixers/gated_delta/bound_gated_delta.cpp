@@ -193,7 +193,7 @@ class BoundGatedDelta : public layers::BoundMixer {
     const ops::Gates own_gates{layers::compact(tape, own[0]), layers::compact(tape, own[1])};
     const Var y = mix(tape, c_.on_context_ranks(context.ranks()), {qkv, own_gates, &context}, documents,
                       context.rows(), {});
-    return layers::split_heads(tape, context.own_tokens(tape, layers::merge_heads(tape, y)), c_.value_dim);
+    return context.tokens_of_heads(tape, y);
   }
 
   // The rows of q|k|v whose channels are here.

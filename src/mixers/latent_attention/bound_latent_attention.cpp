@@ -159,17 +159,8 @@ class BoundLatentAttention : public layers::BoundMixer {
       return attend_to_all(tape, q, latent, k_rope, *pass.context);
     const KeysAndValues all = expand(tape, latent, k_rope, rows);
     if (pass.context == nullptr) return attend_to(tape, q, all, pass);
-    const auto block = [&](const Var& x) {
-      return layers::ContextPass::Heads{layers::merge_heads(tape, x),
-                                        {{x.shape()[1] * x.shape()[2], c_.num_heads}}};
-    };
-    const std::vector<Var> own = pass.context->own_heads(tape, {block(q), block(all.k), block(all.v)});
-    const auto own_heads = [&](size_t i, const Var& like) {
-      return layers::split_heads(tape, own[i], like.shape()[2]);
-    };
-    const Var y = attend_to(tape, own_heads(0, q), {own_heads(1, all.k), own_heads(2, all.v)}, pass);
-    return layers::split_heads(tape, pass.context->own_tokens(tape, layers::merge_heads(tape, y)),
-                               all.v.shape()[2]);
+    const std::vector<Var> own = pass.context->own_of_heads(tape, {q, all.k, all.v});
+    return pass.context->tokens_of_heads(tape, attend_to(tape, own[0], {own[1], own[2]}, pass));
   }
 
   struct KeysAndValues {

@@ -1,7 +1,5 @@
 #include "training/objectives/distillation.h"
 
-#include <numeric>
-
 #include "base/error.h"
 #include "primitives/primitives.h"
 #include "quantizers/quantizers.h"
@@ -98,11 +96,7 @@ class Distill::Step : public StepLoss {
     for (size_t t = 0; t < ids.size(); ++t)
       if (ids[t] != data::kIgnore) tokens.push_back(static_cast<int32_t>(t));
     const DividedTokens divided(objective_.model_, cut, tokens);
-    const Tensor rows = Tensor::from(divided.own_of<int32_t>([&] {
-      std::vector<int32_t> places(tokens.size());
-      std::iota(places.begin(), places.end(), 0);
-      return places;
-    }()));
+    const Tensor rows = Tensor::from(std::vector<int32_t>(divided.index().begin(), divided.index().end()));
     Tape quiet(false);
     const auto chosen = [&](const Tensor& of_all) {
       return primitives::gather_rows(quiet, quiet.constant(of_all),

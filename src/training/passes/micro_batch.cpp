@@ -71,8 +71,7 @@ layers::TokenCut PassForm::cut(std::span<const int64_t> parts, const Tensor& pos
 PassForm form_of(const layers::Decoder& model) {
   const layers::ModelRanks& ranks = model.ranks();
   return {is_apart(model.device()), ranks.context_ranks(), ranks.context_place(),
-          ranks.context != nullptr &&
-              layers::context_method_of(model.config(), ranks.mesh) == ContextMethod::kKeys};
+          model.context_method() == ContextMethod::kKeys};
 }
 
 std::vector<DocumentSpan> own_documents(std::span<const DocumentSpan> documents, const Tensor& targets,

@@ -64,6 +64,23 @@ TEST(MeshGroups, DisconnectsWhatOnlyUpdatesNeed) {
   }
 }
 
+// Places are those of tensor, then of context, expert and shard: 5 is rank 1 of tensor on context 0,
+// expert 1.
+TEST(MeshGroups, HaveTheRanksThatContextRanksShareWorkWith) {
+  Names names;
+  const Mesh mesh{.shard = 2, .context = 2, .tensor = 2, .expert = 2};
+  RecordingGroup ranks("world", 5, collectives::all_ranks(mesh.size()), names);
+  const MeshGroups groups(ranks, mesh);
+  using Ranks = std::vector<int>;
+  EXPECT_EQ(groups.rows().world_ranks(), (Ranks{1, 5, 9, 13}));
+  EXPECT_EQ(groups.data().world_ranks(), (Ranks{1, 3, 5, 7, 9, 11, 13, 15}));
+  EXPECT_EQ(groups.model().context->world_ranks(), (Ranks{5, 7}));
+  EXPECT_EQ(groups.sharing().shard->world_ranks(), groups.data().world_ranks());
+  EXPECT_EQ(groups.sharing().expert_shard->world_ranks(), (Ranks{5, 7, 13, 15}));
+  EXPECT_EQ(groups.sharing().experts->world_ranks(), (Ranks{5, 7, 13, 15}));
+  EXPECT_TRUE(groups.update().counts);
+}
+
 TEST(MeshGroups, DisconnectsAllWhereRolloutsHaveGroupsOfTheirOwn) {
   EXPECT_EQ(disconnected({.replicate = 2, .tensor = 2}, 1, true), (Names{"data", "tensor", "world"}));
   EXPECT_EQ(disconnected({.shard = 4, .shard_level = 3}, 1, true), (Names{"shard", "world"}));

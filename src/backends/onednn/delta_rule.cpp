@@ -58,7 +58,7 @@ void run_document(const Forward& f, int64_t document, int64_t key_head, float* s
     for (int64_t h = 0; h < f.op.group(); ++h) {
       float* const state = states + h * state_size(f.op);
       f.chunks.load_values(key_head * f.op.group() + h, state);
-      write_chunk(f, key_head * f.op.group() + h, state);
+      if (f.out.y.defined()) write_chunk(f, key_head * f.op.group() + h, state);
       f.chunks.advance(state);
     }
   }
@@ -88,7 +88,8 @@ void run_family(const ChunkGatedDeltaRule& op, const ChunkGatedDeltaRule::Output
 }
 
 ChunkGatedDeltaRule::Output forward(const ChunkGatedDeltaRule& op, ChunkGatedDeltaRule::Wanted wanted) {
-  ChunkGatedDeltaRule::Output out{Tensor::empty(op.v.shape(), op.v.dtype()), {}, {}};
+  ChunkGatedDeltaRule::Output out;
+  if (wanted.y) out.y = Tensor::empty(op.v.shape(), op.v.dtype());
   if (wanted.final_state)
     out.final_state =
         Tensor::empty({op.documents.count(), op.heads(), op.key_dim(), op.value_dim()}, DType::kF32);

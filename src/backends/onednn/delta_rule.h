@@ -79,9 +79,11 @@ void delta_product(const Operand& a, const Operand& b, const ProductSizes& sizes
 
 ops::ChunkGatedDeltaRule::Grads delta_rule_backward(const ops::ChunkGatedDeltaRule& op,
                                                     const std::vector<Tensor>& kept, const Tensor& dy,
-                                                    const Tensor& dfinal);
+                                                    const Tensor& dfinal,
+                                                    ops::ChunkGatedDeltaRule::WantedGrads wanted);
 ops::ChunkGatedDeltaRule::Grads outline_delta_rule_backward(const ops::ChunkGatedDeltaRule& op,
                                                             const std::vector<Tensor>& kept, const Tensor& dy,
-                                                            const Tensor& dfinal);
+                                                            const Tensor& dfinal,
+                                                            ops::ChunkGatedDeltaRule::WantedGrads wanted);
 
 }  // namespace temper::backends

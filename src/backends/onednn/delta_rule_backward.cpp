@@ -63,6 +63,36 @@ void norm_backward(const float* normed, const float* scales, float* grad, int64_
   }
 }
 
+// [group, key_dim, value_dim] each.
+struct States {
+  float* before_chunks;     // one for each
+  float *shared, *running;  // room for one
+};
+
+void find_states(const Family& family, int64_t key_head, DeltaChunks& chunks, const States& states) {
+  const ChunkGatedDeltaRule& op = family.op;
+  const int64_t size = states_size(op), one = op.key_dim() * op.value_dim();
+  if (op.initial.defined())
+    std::copy_n(op.initial.data<float>() + family.documents.front() * op.heads() * one + key_head * size,
+                size, states.shared);
+  else
+    std::fill_n(states.shared, size, 0.f);
+  float* to = states.before_chunks;
+  for (const int64_t document : family.documents) {
+    std::copy_n(states.shared, size, states.running);
+    const int64_t begin = op.documents.start(document), end = begin + op.documents.length(document);
+    for (int64_t first = begin; first < end; first += delta_chunk(op), to += size) {
+      std::copy_n(states.running, size, to);
+      chunks.load_keys(key_head, first, std::min(delta_chunk(op), end - first));
+      for (int64_t h = 0; h < op.group(); ++h) {
+        chunks.load_values(key_head * op.group() + h, states.running + h * one);
+        chunks.advance(states.running + h * one);
+      }
+    }
+    if (document == family.documents.front()) std::copy_n(states.running, size, states.shared);
+  }
+}
+
 class Backward {
  public:
   Backward(const Family& family, const ChunkGatedDeltaRule::Grads& grads, const Tensor& dy,
@@ -102,8 +132,9 @@ class Backward {
           rows(1)};
   }
 
-  void run() {
-    find_states();
+  // `states_alone`: of the initial states, whose gradients depend on no state.
+  void run(bool states_alone) {
+    if (!states_alone) find_states(family_, key_head_, chunks_, {states_, shared_, running_});
     std::fill_n(dshared_, size_, 0.f);
     int64_t chunk = family_.chunks;
     for (auto document = family_.documents.rbegin(); document != family_.documents.rend(); ++document) {
@@ -116,7 +147,8 @@ class Backward {
       const int64_t begin = op_.documents.start(*document), tokens = op_.documents.length(*document);
       for (int64_t i = chunks_of(op_, tokens) - 1; i >= 0; --i) {
         const int64_t first = begin + i * delta_chunk(op_);
-        run_chunk(first, std::min(delta_chunk(op_), begin + tokens - first), states_ + --chunk * size_);
+        const int64_t size = std::min(delta_chunk(op_), begin + tokens - first);
+        states_alone ? run_states(first, size) : run_chunk(first, size, states_ + --chunk * size_);
       }
       if (!root) add(dstate_, dshared_);
       if (!grads_.initial.defined()) continue;
@@ -134,27 +166,6 @@ class Backward {
   }
   void add(const float* from, float* to) const { delta_rows::add_scaled(from, 1, to, size_); }
 
-  void find_states() {
-    if (op_.initial.defined())
-      std::copy_n(at(op_.initial, family_.documents.front()), size_, shared_);
-    else
-      std::fill_n(shared_, size_, 0.f);
-    float* to = states_;
-    for (const int64_t document : family_.documents) {
-      std::copy_n(shared_, size_, running_);
-      const int64_t begin = op_.documents.start(document), end = begin + op_.documents.length(document);
-      for (int64_t first = begin; first < end; first += delta_chunk(op_), to += size_) {
-        std::copy_n(running_, size_, to);
-        chunks_.load_keys(key_head_, first, std::min(delta_chunk(op_), end - first));
-        for (int64_t h = 0; h < op_.group(); ++h) {
-          chunks_.load_values(key_head_ * op_.group() + h, running_ + h * one_);
-          chunks_.advance(running_ + h * one_);
-        }
-      }
-      if (document == family_.documents.front()) std::copy_n(running_, size_, shared_);
-    }
-  }
-
   void run_chunk(int64_t first, int64_t size, const float* states) {
     const int64_t dim = op_.key_dim();
     chunks_.load_keys(key_head_, first, size);
@@ -164,6 +175,7 @@ class Backward {
       const int64_t head = key_head_ * op_.group() + h;
       chunks_.load_values(head, states + h * one_);
       load_gradient(head);
+      to_updates(dstate_ + h * one_);
       from_results(states + h * one_, dstate_ + h * one_);
       from_updates(head, states + h * one_);
       from_decays(head);
@@ -178,6 +190,20 @@ class Backward {
     copy_block({w_.dk, DType::kF32, dim}, heads_at(grads_.k, first, key_head_), size, dim);
   }
 
+  // Of the state before the chunk alone.
+  void run_states(int64_t first, int64_t size) {
+    chunks_.load_keys(key_head_, first, size);
+    std::fill_n(running_, one_, 0.f);  // any state
+    for (int64_t h = 0; h < op_.group(); ++h) {
+      const int64_t head = key_head_ * op_.group() + h;
+      chunks_.load_values(head, running_);
+      load_gradient(head);
+      to_updates(dstate_ + h * one_);
+      to_state(head);
+      std::copy_n(dbefore_, one_, dstate_ + h * one_);
+    }
+  }
+
   void load_gradient(int64_t head) {
     const KeyChunk& keys = chunks_.keys();
     const int64_t dim = op_.value_dim();
@@ -185,24 +211,29 @@ class Backward {
     delta_rows::scale(w_.dy, op_.scale, w_.dy, keys.size * dim);
   }
 
-  // Y = diag(e) Q̂ S + P U and S' = e_L S + keptᵀ U: gradients of Q̂, S, U, P, e and kept.
+  // Y = diag(e) Q̂ S + P U and S' = e_L S + keptᵀ U: the gradient of U, and what they give to that of S.
+  void to_updates(const float* dstate) {
+    const KeyChunk& keys = chunks_.keys();
+    const ValueChunk& values = chunks_.values();
+    const int64_t size = keys.size, key_dim = op_.key_dim(), dim = op_.value_dim();
+    for (int64_t t = 0; t < size; ++t)
+      delta_rows::scale(w_.dy + t * dim, values.start[t], w_.x + t * dim, dim);
+    delta_rows::scale(dstate, values.start[size - 1], dbefore_, one_);
+    delta_product({keys.q, key_dim, true}, {w_.x, dim}, {key_dim, dim, size}, dbefore_, dim, true);
+    chunks_.mix(w_.p);
+    delta_product({w_.p, kDeltaStride, true}, {w_.dy, dim}, {size, dim, size}, w_.du, dim);
+    delta_product({values.kept, key_dim}, {dstate, dim}, {size, dim, key_dim}, w_.du, dim, true);
+  }
+
+  // The same: gradients of Q̂, P, e and kept.
   void from_results(const float* state, const float* dstate) {
     const KeyChunk& keys = chunks_.keys();
     const ValueChunk& values = chunks_.values();
     const int64_t size = keys.size, key_dim = op_.key_dim(), dim = op_.value_dim();
     delta_product({keys.q, key_dim}, {state, dim}, {size, dim, key_dim}, w_.qs, dim);
-    for (int64_t t = 0; t < size; ++t) {
-      w_.dstart[t] = delta_rows::dot(w_.dy + t * dim, w_.qs + t * dim, dim);
-      delta_rows::scale(w_.dy + t * dim, values.start[t], w_.x + t * dim, dim);
-    }
-    const float whole = values.start[size - 1];
+    for (int64_t t = 0; t < size; ++t) w_.dstart[t] = delta_rows::dot(w_.dy + t * dim, w_.qs + t * dim, dim);
     w_.dstart[size - 1] += delta_rows::dot(dstate, state, one_);
-    delta_rows::scale(dstate, whole, dbefore_, one_);
     delta_product({w_.x, dim}, {state, dim, true}, {size, key_dim, dim}, w_.dq, key_dim, true);
-    delta_product({keys.q, key_dim, true}, {w_.x, dim}, {key_dim, dim, size}, dbefore_, dim, true);
-    chunks_.mix(w_.p);
-    delta_product({w_.p, kDeltaStride, true}, {w_.dy, dim}, {size, dim, size}, w_.du, dim);
-    delta_product({values.kept, key_dim}, {dstate, dim}, {size, dim, key_dim}, w_.du, dim, true);
     delta_product({w_.dy, dim}, {values.u, dim, true}, {size, size, dim}, w_.dp, kDeltaStride);
     delta_product({values.u, dim}, {dstate, dim, true}, {size, key_dim, dim}, w_.dkept, key_dim);
     const float* const last = values.decay + (size - 1) * kDeltaStride;
@@ -213,12 +244,23 @@ class Backward {
     }
   }
 
-  // U = (I + A)⁻¹ B with B = diag(beta) (V - diag(e) K̂ S): gradients of V, beta, K̂, S, e and A.
-  void from_updates(int64_t head, const float* state) {
+  // U = (I + A)⁻¹ B with B = diag(beta) (V - diag(e) K̂ S): the gradient of B, and what it gives to that of S.
+  void to_state(int64_t head) {
     const KeyChunk& keys = chunks_.keys();
     const ValueChunk& values = chunks_.values();
     const int64_t size = keys.size, key_dim = op_.key_dim(), dim = op_.value_dim();
     solve_transposed(values.n, w_.du, size, dim);
+    for (int64_t t = 0; t < size; ++t)
+      delta_rows::scale(w_.du + t * dim, -chunks_.beta(head, t) * values.start[t], w_.x + t * dim, dim);
+    delta_product({keys.k, key_dim, true}, {w_.x, dim}, {key_dim, dim, size}, dbefore_, dim, true);
+  }
+
+  // The same: gradients of V, beta, K̂, e and A.
+  void from_updates(int64_t head, const float* state) {
+    to_state(head);
+    const KeyChunk& keys = chunks_.keys();
+    const ValueChunk& values = chunks_.values();
+    const int64_t size = keys.size, key_dim = op_.key_dim(), dim = op_.value_dim();
     delta_product({w_.du, dim}, {values.u, dim, true}, {size, size, dim}, w_.g, kDeltaStride);
     for (int64_t t = 0; t < size; ++t) {
       const float beta = chunks_.beta(head, t), start = values.start[t];
@@ -226,12 +268,10 @@ class Backward {
       const float of_known = delta_rows::dot(du, values.known + t * dim, dim);
       w_.dbeta[t] = delta_rows::dot(du, values.v + t * dim, dim) - start * of_known;
       w_.dstart[t] -= beta * of_known;
-      delta_rows::scale(du, -beta * start, w_.x + t * dim, dim);
       delta_rows::scale(du, beta, du, dim);
     }
     copy_block({w_.du, DType::kF32, dim}, heads_at(grads_.v, keys.first, head), size, dim);
     delta_product({w_.x, dim}, {state, dim, true}, {size, key_dim, dim}, w_.dk, key_dim, true);
-    delta_product({keys.k, key_dim, true}, {w_.x, dim}, {key_dim, dim, size}, dbefore_, dim, true);
   }
 
   // A_ts = beta_t D_ts k̂_t·k̂_s and P_ts = D_ts q̂_t·k̂_s: gradients of beta, Q̂, K̂ and g.
@@ -299,23 +339,28 @@ class Backward {
 }  // namespace
 
 ChunkGatedDeltaRule::Grads delta_rule_backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>&,
-                                               const Tensor& dy, const Tensor& dfinal) {
+                                               const Tensor& dy, const Tensor& dfinal,
+                                               ChunkGatedDeltaRule::WantedGrads wanted) {
   const auto like = [](const Tensor& x) { return Tensor::empty(x.shape(), x.dtype()); };
-  const ChunkGatedDeltaRule::Grads grads{like(op.q),    like(op.k),
-                                         like(op.v),    like(op.g),
-                                         like(op.beta), op.initial.defined() ? like(op.initial) : Tensor()};
+  const bool states_alone = wanted == ChunkGatedDeltaRule::WantedGrads::kInitial;
+  ChunkGatedDeltaRule::Grads grads;
+  if (!states_alone) grads = {like(op.q), like(op.k), like(op.v), like(op.g), like(op.beta), {}};
+  if (states_alone || op.initial.defined())
+    grads.initial =
+        Tensor::empty({op.documents.count(), op.heads(), op.key_dim(), op.value_dim()}, DType::kF32);
   const std::vector<DeltaFamily> families = delta_families(op.documents);
   parallel_for(std::ssize(families) * op.key_heads(), [&](int64_t i) {
     const Family family(op, families[static_cast<size_t>(i / op.key_heads())]);
-    Backward(family, grads, dy, dfinal, i % op.key_heads()).run();
+    Backward(family, grads, dy, dfinal, i % op.key_heads()).run(states_alone);
   });
   return grads;
 }
 
 ChunkGatedDeltaRule::Grads outline_delta_rule_backward(const ChunkGatedDeltaRule& op,
                                                        const std::vector<Tensor>& kept, const Tensor& dy,
-                                                       const Tensor& dfinal) {
-  const auto grads = ops::outline<ChunkGatedDeltaRule>().backward(op, kept, dy, dfinal);
+                                                       const Tensor& dfinal,
+                                                       ChunkGatedDeltaRule::WantedGrads wanted) {
+  const auto grads = ops::outline<ChunkGatedDeltaRule>().backward(op, kept, dy, dfinal, wanted);
   std::vector<int64_t> bytes;
   for (const DeltaFamily& documents : delta_families(op.documents))
     bytes.insert(bytes.end(), static_cast<size_t>(op.key_heads()),

@@ -69,6 +69,26 @@ trace::OpWork work(const ChunkGatedDeltaRule& op) {
   return {{flops, bytes}, {2 * flops, 2 * bytes}};
 }
 
+void check_rule(const ChunkGatedDeltaRule& op) {
+  constexpr auto name = ChunkGatedDeltaRule::kName;
+  check_heads(op);
+  check_documents(name, op.documents, op.tokens());
+  if (op.initial.defined()) check_state(name, "initial", op.initial, op.documents.count(), op.k, op.v);
+  check_gates(name, op.g, op.beta);
+}
+
+// Of the states alone: without the read.
+trace::OpWork work_of_states(const ChunkGatedDeltaRule& op) {
+  return {{4 * static_cast<double>(op.v.numel() * op.key_dim()),
+           static_cast<double>(op.k.bytes() + op.v.bytes() + 2 * op.g.bytes())},
+          {}};
+}
+
+ChunkGatedDeltaRule::Inputs constants(const Tape& tape, const ChunkGatedDeltaRule& op, const Var& initial) {
+  return {tape.constant(op.q), tape.constant(op.k),    tape.constant(op.v),
+          tape.constant(op.g), tape.constant(op.beta), initial};
+}
+
 }  // namespace
 
 DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
@@ -81,10 +101,7 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
   op.g = in.g.value;
   op.beta = in.beta.value;
   op.initial = in.initial.value;
-  check_heads(op);
-  check_documents(name, op.documents, op.tokens());
-  if (op.initial.defined()) check_state(name, "initial", op.initial, op.documents.count(), op.k, op.v);
-  check_gates(name, op.g, op.beta);
+  check_rule(op);
   const trace::Span span(name, [&] { return work(op); });
   const auto& kernel = *bound;
   op.tiling = kernel.tiling;
@@ -112,7 +129,8 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
         const Tensor dy = grads[0].defined() ? grads[0].contiguous()
                                              : Tensor::zeros(y_shape, again.v.dtype(),
                                                              MemoryTag::kActivations, again.v.device());
-        const auto own = kernel.backward(again, kept, dy, has_final ? grads[1].contiguous() : Tensor());
+        const auto own = kernel.backward(again, kept, dy, has_final ? grads[1].contiguous() : Tensor(),
+                                         ChunkGatedDeltaRule::WantedGrads::kAll);
         for (const auto& [slot, grad] : {std::pair{&q, &own.q},
                                          {&k, &own.k},
                                          {&v, &own.v},
@@ -122,6 +140,39 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
           if (*slot) (*slot)->add(*grad);
       });
   return observed(name, Tensor(), DeltaResult{vars[0], want_final ? vars[1] : Var{}}, {&DeltaResult::y});
+}
+
+Tensor delta_final_states(Bound<ChunkGatedDeltaRule> bound, const ChunkGatedDeltaRule& op) {
+  check_rule(op);
+  const trace::Span span("delta_final_states", [&] { return work_of_states(op); });
+  const auto& kernel = *bound;
+  if (kernel.compose == nullptr) {
+    ChunkGatedDeltaRule tiled = op;
+    tiled.tiling = kernel.tiling;
+    return kernel.forward(tiled, {.final_state = true, .y = false}).final_state;
+  }
+  Tape tape(false);
+  const Var initial = op.initial.defined() ? tape.constant(op.initial) : Var{};
+  return kernel.compose(tape, constants(tape, op, initial), op, true).final_state.value;
+}
+
+Tensor delta_initial_gradients(Bound<ChunkGatedDeltaRule> bound, const ChunkGatedDeltaRule& op,
+                               const Tensor& dy) {
+  check_rule(op);
+  const trace::Span span("delta_initial_gradients", [&] { return work_of_states(op); });
+  const auto& kernel = *bound;
+  if (kernel.compose == nullptr) {
+    ChunkGatedDeltaRule tiled = op;
+    tiled.tiling = kernel.tiling;
+    return kernel.backward(tiled, {}, dy, {}, ChunkGatedDeltaRule::WantedGrads::kInitial).initial;
+  }
+  Tape tape;
+  const Var initial =
+      tape.variable(Tensor::zeros({op.documents.count(), op.heads(), op.key_dim(), op.value_dim()},
+                                  DType::kF32, MemoryTag::kActivations, op.q.device()));
+  const Var y = kernel.compose(tape, constants(tape, op, initial), op, false).y;
+  if (y.requires_grad()) tape.backward(y, dy);
+  return initial.slot->filled() ? initial.slot->take() : initial.value;
 }
 
 Tensor recurrent_gated_delta_rule(Bound<RecurrentGatedDeltaRule> bound, const RecurrentGatedDeltaRule& op) {
@@ -144,13 +195,20 @@ namespace {
 ChunkGatedDeltaRule::Output outline_forward(const ChunkGatedDeltaRule& op,
                                             ChunkGatedDeltaRule::Wanted wanted) {
   const Shape state{op.documents.count(), op.heads(), op.key_dim(), op.value_dim()};
-  return {empty_like(op.v, op.v.shape()),
+  return {wanted.y ? empty_like(op.v, op.v.shape()) : Tensor(),
           wanted.final_state ? empty_like(op.v, state, DType::kF32) : Tensor(),
           {}};
 }
 
 ChunkGatedDeltaRule::Grads outline_backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>&,
-                                            const Tensor&, const Tensor&) {
+                                            const Tensor&, const Tensor&,
+                                            ChunkGatedDeltaRule::WantedGrads wanted) {
+  if (wanted == ChunkGatedDeltaRule::WantedGrads::kInitial) {
+    ChunkGatedDeltaRule::Grads grads;
+    grads.initial =
+        empty_like(op.v, {op.documents.count(), op.heads(), op.key_dim(), op.value_dim()}, DType::kF32);
+    return grads;
+  }
   const auto like = [](const Tensor& x) { return empty_like(x, x.shape()); };
   return {like(op.q), like(op.k),    like(op.v),
           like(op.g), like(op.beta), op.initial.defined() ? like(op.initial) : Tensor()};

@@ -55,25 +55,28 @@ struct ChunkGatedDeltaRule {
   int64_t group() const { return heads() / key_heads(); }  // value heads of one key head
 
   struct Output {
-    Tensor y;            // [tokens, heads, value_dim], compact
+    Tensor y;            // [tokens, heads, value_dim], compact; undefined unless wanted
     Tensor final_state;  // [documents, heads, key_dim, value_dim] float32, compact; undefined unless wanted
     // Of any shape: what backward reads instead of computing it again, of the kernel's own making (states
     // before chunks, updates); empty unless wanted, and where a kernel keeps nothing. The bits are the same.
     std::vector<Tensor> kept;  // []
   };
   struct Wanted {
-    bool final_state = false, kept = false;
+    bool final_state = false, kept = false, y = true;
   };
+  enum class WantedGrads { kAll, kInitial };  // of all inputs, or of the initial states alone
   struct Grads {
     Tensor q, k;     // [tokens, key_heads, key_dim], q's dtype, compact
     Tensor v;        // [tokens, heads, value_dim], q's dtype, compact
     Tensor g, beta;  // [tokens, heads] float32, compact
-    Tensor initial;  // of its shape, float32, zero where it is not read; undefined unless there is one
+    // [documents, heads, key_dim, value_dim] float32, zero where it is not read; undefined unless there is an
+    // initial state or nothing else is wanted.
+    Tensor initial;
   };
   using Forward = Output(const ChunkGatedDeltaRule&, Wanted wanted);
   // dy compact. dfinal of final_state's shape, float32, compact: undefined where no gradient arrived at it.
   using Backward = Grads(const ChunkGatedDeltaRule&, const std::vector<Tensor>& kept, const Tensor& dy,
-                         const Tensor& dfinal);
+                         const Tensor& dfinal, WantedGrads wanted);
   struct Inputs {
     Var q, k, v, g, beta;  // [tokens, …] each, as above
     Var initial;           // [documents, …], or Var{}
@@ -85,5 +88,16 @@ struct ChunkGatedDeltaRule {
 DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
                                    const ChunkGatedDeltaRule::Inputs& inputs, ChunkGatedDeltaRule op,
                                    bool want_final = false);
+
+// The rule is linear in the initial state: a final state is M S + E, where E is the final state that zeros
+// give, and M that of values of zero. So ranks that have parts of a document can compute E and M at the same
+// time, and then each its tokens. Neither is recorded on a tape.
+//
+// The final states alone: [documents, heads, key_dim, value_dim] float32. `op` with its tensors.
+Tensor delta_final_states(Bound<ChunkGatedDeltaRule> bound, const ChunkGatedDeltaRule& op);
+// The gradients of the initial states alone, of that shape, where y's is dy [tokens, heads, value_dim],
+// compact, and the final states have none. They depend on neither v nor the initial states.
+Tensor delta_initial_gradients(Bound<ChunkGatedDeltaRule> bound, const ChunkGatedDeltaRule& op,
+                               const Tensor& dy);
 
 }  // namespace temper::ops

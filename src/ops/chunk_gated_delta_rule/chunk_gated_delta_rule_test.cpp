@@ -257,6 +257,37 @@ TEST(ChunkGatedDeltaRule, AnySplitGivesTheSame) {
   }
 }
 
+// What ranks compute of a document before they know the state that enters it: the bits of the whole op.
+TEST(ChunkGatedDeltaRule, StatesAndTheirGradientsAlone) {
+  for (const bool continued : {false, true}) {
+    DeltaSetup s{.lengths = {70, 5, 0, 129}, .key_heads = 2, .heads = 4, .initial = true};
+    if (continued) s.continued = {-1, 0, -1, 0};
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const std::vector<Tensor> all = tensors_of(s, dtype);
+      for (const BoundKernel& kernel : bind_everywhere<ChunkGatedDeltaRule>(s.signature(dtype))) {
+        SCOPED_TRACE(fmt::format("{}, {}", kernel.provider, to_string(dtype)));
+        Tape tape;
+        std::vector<Var> v;
+        for (const Tensor& each : all) v.push_back(tape.variable(each.on(kernel.device)));
+        const DeltaResult whole =
+            chunk_gated_delta_rule(tape, kernel.ops, {v[0], v[1], v[2], v[3], v[4], v[5]}, s.op(), true);
+        const Tensor dy = all[2].on(kernel.device);
+        tape.backward(whole.y, dy);
+        ChunkGatedDeltaRule op = s.op();
+        op.q = v[0].value;
+        op.k = v[1].value;
+        op.v = v[2].value;
+        op.g = v[3].value;
+        op.beta = v[4].value;
+        op.initial = v[5].value;
+        EXPECT_EQ(values_of(delta_final_states(kernel.ops, op)), values_of(whole.final_state.value));
+        op.initial = {};  // the gradients do not depend on it
+        EXPECT_EQ(values_of(delta_initial_gradients(kernel.ops, op, dy)), values_of(v[5].slot->take()));
+      }
+    }
+  }
+}
+
 // Of 8,192 tokens.
 void check_long(const std::vector<double>& decays, DType dtype) {
   const DeltaSetup s{.lengths = {8192}, .heads = 1, .decays = decays};

@@ -180,7 +180,8 @@ float* floats_or_null(const Tensor& x) { return x.defined() ? x.data<float>() : 
 
 ChunkGatedDeltaRule::Output forward(const ChunkGatedDeltaRule& op, ChunkGatedDeltaRule::Wanted wanted) {
   const Device device = op.q.device();
-  ChunkGatedDeltaRule::Output out{Tensor::empty(op.v.shape(), op.v.dtype(), MemoryTag::kActivations, device), {}, {}};
+  ChunkGatedDeltaRule::Output out;
+  if (wanted.y) out.y = Tensor::empty(op.v.shape(), op.v.dtype(), MemoryTag::kActivations, device);
   if (wanted.final_state)
     out.final_state =
         Tensor::empty(state_shape(op, op.documents.count()), DType::kF32, MemoryTag::kActivations, device);
@@ -188,7 +189,8 @@ ChunkGatedDeltaRule::Output forward(const ChunkGatedDeltaRule& op, ChunkGatedDel
   Cut list = cut(op);
   const MemoryTag tag = wanted.kept ? MemoryTag::kActivations : MemoryTag::kWorkspace;
   const Made made(op, list.chunk_count, tag);
-  DeltaStates states{.final_state = floats_or_null(out.final_state), .y = static_cast<Brain*>(out.y.raw())};
+  DeltaStates states{.final_state = floats_or_null(out.final_state),
+                     .y = wanted.y ? static_cast<Brain*>(out.y.raw()) : nullptr};
   if (wanted.kept) {
     const States kept(op, list.chunk_count, tag);
     out.kept = Kept(made, kept).tensors();
@@ -219,8 +221,27 @@ ChunkGatedDeltaRule::Grads empty_grads(const ChunkGatedDeltaRule& op) {
           like(op.beta), op.initial.defined() ? like(op.initial) : Tensor()};
 }
 
+ChunkGatedDeltaRule::Grads initial_gradients(const ChunkGatedDeltaRule& op, const Tensor& given_dy) {
+  ChunkGatedDeltaRule::Grads grads;
+  grads.initial =
+      Tensor::empty(state_shape(op, op.documents.count()), DType::kF32, MemoryTag::kActivations, op.q.device());
+  if (op.documents.count() == 0) return grads;
+  const Tensor dy = aligned(given_dy);
+  Cut list = cut(op);
+  const Made made(op, list.chunk_count, MemoryTag::kWorkspace);
+  const Prepared prepared(op, std::move(list), made, false);
+  scan_delta_gradients(prepared.input,
+                       {.dy = static_cast<Brain*>(dy.raw()),
+                        .dinitial = floats_or_null(grads.initial),
+                        .roots = floats_or_null(prepared.roots)},
+                       device::stream(op.q.device()));
+  return grads;
+}
+
 ChunkGatedDeltaRule::Grads backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>& kept,
-                                    const Tensor& given_dy, const Tensor& given_dfinal) {
+                                    const Tensor& given_dy, const Tensor& given_dfinal,
+                                    ChunkGatedDeltaRule::WantedGrads wanted) {
+  if (wanted == ChunkGatedDeltaRule::WantedGrads::kInitial) return initial_gradients(op, given_dy);
   const ChunkGatedDeltaRule::Grads grads = empty_grads(op);
   if (op.documents.count() == 0) return grads;
   const cudaStream_t stream = device::stream(op.q.device());
@@ -268,12 +289,17 @@ ChunkGatedDeltaRule::Output outline_forward(const ChunkGatedDeltaRule& op, Chunk
   return out;
 }
 ChunkGatedDeltaRule::Grads outline_backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>& kept,
-                                            const Tensor& dy, const Tensor& dfinal) {
+                                            const Tensor& dy, const Tensor& dfinal,
+                                            ChunkGatedDeltaRule::WantedGrads wanted) {
   const Tensor roots = roots_of(op);
+  if (wanted == ChunkGatedDeltaRule::WantedGrads::kInitial) {
+    const Made made(op, most_chunks(op), MemoryTag::kWorkspace);
+    return ops::outline<ChunkGatedDeltaRule>().backward(op, kept, dy, dfinal, wanted);
+  }
   std::optional<Kept> all;
   if (kept.empty()) all.emplace(op, most_chunks(op), MemoryTag::kWorkspace);
   const Between between(op, most_chunks(op));
-  return ops::outline<ChunkGatedDeltaRule>().backward(op, kept, dy, dfinal);
+  return ops::outline<ChunkGatedDeltaRule>().backward(op, kept, dy, dfinal, wanted);
 }
 
 ops::Refusal accepts(const ChunkGatedDeltaRule::Signature& s, const HardwareFacts&) {

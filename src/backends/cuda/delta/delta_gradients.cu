@@ -158,6 +158,7 @@ class Scan {
     s_.w[at_.lane].take(w.parts);
     s_.dv[at_.lane].take(dv.parts);
     if (announces) arrive_at(kStored, kThreads);
+    if (o_.dstates == nullptr) return;
     const DeltaChunk chunk = a_.chunks[index];
     store_rows(behind, o_.dstates, a_.place(index, at_.head), a_, at_);
     store_tokens(w, o_.w, chunk, a_, at_);

@@ -51,9 +51,9 @@ struct DeltaStates {
   const float* initial;  // [documents, heads, key_dim, value_dim], or null
   float* final_state;    // the same
   float* roots;          // room for the same, where a document continues another
-  Brain* y;              // [tokens, heads, value_dim], or null:
-  Brain *states,
-      *updates;  // [chunks, heads, key_dim, value_dim] before each chunk; U [tokens, heads, value_dim]
+  Brain* y;              // [tokens, heads, value_dim], or null
+  // [chunks, heads, key_dim, value_dim] before each chunk, and U [tokens, heads, value_dim], or null.
+  Brain *states, *updates;
 };
 
 struct DeltaGradients {
@@ -61,7 +61,8 @@ struct DeltaGradients {
   const float* dfinal;  // or null
   float* dinitial;      // or null
   float* roots;         // as in DeltaStates
-  Brain *dstates, *w;   // like states and updates: behind each chunk; (I + A)⁻ᵀ dU
+  Brain *dstates,
+      *w;  // like states and updates: behind each chunk; (I + A)⁻ᵀ dU. Null, and dv: dinitial alone
   Brain *dq, *dk, *dv;
   float *dg, *dbeta;
 };

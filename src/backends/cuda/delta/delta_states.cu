@@ -63,7 +63,11 @@ class Scan {
       }
       if (i + 1 < chunks) load_carried(d.first_chunk + i + 1, (i + 1) % 2);
       if (i < chunks && o_.y != nullptr) load_read(d.first_chunk + i, i % 2);
-      if (i > 0) o_.y != nullptr ? read(d.first_chunk + i - 1, (i - 1) % 2) : store(d.first_chunk + i - 1, (i - 1) % 2);
+      if (i == 0) continue;
+      if (o_.y != nullptr)
+        read(d.first_chunk + i - 1, (i - 1) % 2);
+      else if (o_.states != nullptr)
+        store(d.first_chunk + i - 1, (i - 1) % 2);
     }
     if (carries()) store_state(state_, o_.final_state, document, a_, at_);
   }

@@ -57,8 +57,12 @@ std::string refuses_shared_heads(std::string_view what, int64_t heads, int ranks
 }
 
 ContextPass::ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows rows,
-                         std::optional<ContextKeys> keys)
-    : group_(&ranks), cut_(std::move(cut)), rows_(std::move(rows)), keys_(std::move(keys)) {
+                         std::optional<ContextKeys> keys, std::optional<ContextSpans> spans)
+    : group_(&ranks),
+      cut_(std::move(cut)),
+      rows_(std::move(rows)),
+      keys_(std::move(keys)),
+      spans_(std::move(spans)) {
   invariant(cut_.ranks() == ranks.size() && cut_.place() == ranks.rank(),
             "the tokens of a pass are cut between its context ranks");
 }

@@ -7,6 +7,7 @@
 #include "collectives/group.h"
 #include "layers/adapted_rows.h"
 #include "layers/context_keys.h"
+#include "layers/context_spans.h"
 #include "layers/token_cut.h"
 
 namespace temper::layers {
@@ -29,20 +30,23 @@ std::string refuses_shared_heads(std::string_view what, int64_t heads, int ranks
 // ranks give heads for tokens and get them back (Jacobs et al., "DeepSpeed Ulysses", 2023, arXiv:2309.14509):
 // for as long as tokens meet, each has all tokens of some heads instead of some tokens of all heads. Or each
 // gets the keys and values of all tokens, and computes with its own queries: one product over all keys of a
-// query, so that no partial results have to be put together. All ranks of the pass call the same functions,
-// forward and backward; gradients come back as they went.
+// query, so that no partial results have to be put together. Mixers that carry a state from token to token
+// may pass states on instead, of any tokens. All ranks of the pass call the same functions, forward and
+// backward; gradients come back as they went.
 class ContextPass {
  public:
-  // `rows`: whose all tokens of the pass are; `keys`: where keys travel. The group must outlive the passes
-  // that are recorded.
-  ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows rows,
-              std::optional<ContextKeys> keys = {});
+  // `rows`: whose all tokens of the pass are; `keys`: where keys travel; `spans`: where states do. The group
+  // must outlive the passes that are recorded.
+  ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows rows, std::optional<ContextKeys> keys = {},
+              std::optional<ContextSpans> spans = {});
 
   int ranks() const { return cut_.ranks(); }
   int place() const { return cut_.place(); }
   const TokenCut& cut() const { return cut_; }
   const AdaptedRows& rows() const { return rows_; }
   const ContextKeys* keys() const { return keys_ ? &*keys_ : nullptr; }  // null: heads travel
+  // Null: heads travel, also where mixers carry states.
+  const ContextSpans* spans() const { return spans_ ? &*spans_ : nullptr; }
 
   // The rank's pieces of each block, one after the other, of all tokens: [all tokens, own columns] for
   // x [own tokens, columns], whose columns are those of the blocks.
@@ -59,6 +63,10 @@ class ContextPass {
   Var tokens_of_heads(Tape& tape, const Var& y) const;
   // [all tokens, columns], of x [own tokens, columns].
   Var all_tokens(Tape& tape, const Var& x) const;
+  // [ranks · n, …], rank after rank, of each one's [n, …], compact. Without a gradient.
+  Tensor of_all_ranks(const std::string& name, const Tensor& own) const {
+    return group_->all_gather(name, own);
+  }
   // The rank's rows of each block of rows of a parameter, [rows, …].
   Var own_rows(Tape& tape, const Var& parameter, const std::vector<ColumnBlock>& blocks) const;
 
@@ -77,6 +85,7 @@ class ContextPass {
   TokenCut cut_;
   AdaptedRows rows_;
   std::optional<ContextKeys> keys_;
+  std::optional<ContextSpans> spans_;
 };
 
 }  // namespace temper::layers

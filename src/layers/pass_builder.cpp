@@ -106,9 +106,12 @@ Pass PassBuilder::of(const DecoderInput& input, const Decoder::Options& options)
   if (!cut.is_whole()) {
     invariant(ranks_.context != nullptr, "tokens are divided between context ranks");
     const bool by_keys = context_ == ContextMethod::kKeys;
+    // A document may continue one that is whole on another rank: more states than one would have to pass.
+    const bool by_states = ranks_.mesh.context_method != ContextMethod::kHeads && input.continued.empty();
     pass.context =
         std::make_shared<ContextPass>(*ranks_.context, cut, AdaptedRows(options.adapters, input.ids.numel()),
-                                      by_keys ? std::make_optional(context_keys(input)) : std::nullopt);
+                                      by_keys ? std::make_optional(context_keys(input)) : std::nullopt,
+                                      by_states ? std::make_optional(context_spans(input)) : std::nullopt);
   }
   add_documents(pass, input);
   pass.stream = options.stream;

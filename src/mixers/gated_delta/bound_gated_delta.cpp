@@ -1,15 +1,13 @@
 #include "mixers/gated_delta/bound_gated_delta.h"
 
-#include <cmath>
-
 #include "layers/glue.h"
 #include "layers/linear.h"
+#include "mixers/gated_delta/bound_delta_rule.h"
 #include "mixers/gated_delta/delta_pages.h"
+#include "mixers/gated_delta/passed_states.h"
 #include "mixers/gated_delta/rounding_map.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
-#include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 #include "ops/chunk_gated_delta_rule/delta_gates.h"
-#include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
 #include "ops/rms_norm_gated/rms_norm_gated.h"
 #include "ops/slot_rows.h"
 #include "tensor/host_inputs.h"
@@ -70,15 +68,11 @@ struct Kernels {
       : conv(binding.kernel<ops::CausalConv1d>(kGatedDelta)),
         conv_update(binding.kernel<ops::CausalConv1dUpdate>(kGatedDelta)),
         gates(binding.kernel<ops::DeltaGates>(kGatedDelta)),
-        rule(binding.kernel<ops::ChunkGatedDeltaRule>(kGatedDelta)),
-        step(binding.kernel<ops::RecurrentGatedDeltaRule>(kGatedDelta)),
         norm(binding.kernel<ops::RmsNormGated>(kGatedDelta)) {}
 
   ops::Bound<ops::CausalConv1d> conv;
   ops::Bound<ops::CausalConv1dUpdate> conv_update;
   ops::Bound<ops::DeltaGates> gates;
-  ops::Bound<ops::ChunkGatedDeltaRule> rule;
-  ops::Bound<ops::RecurrentGatedDeltaRule> step;
   ops::Bound<ops::RmsNormGated> norm;
 };
 
@@ -86,7 +80,6 @@ class BoundGatedDelta : public layers::BoundMixer {
  public:
   BoundGatedDelta(const GatedDeltaConfig& config, const layers::Binding& binding)
       : c_(config),
-        scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(config.key_dim)))),
         qkvz_(binding, "delta.qkvz", false),
         ba_(binding, "delta.ba", false),
         output_(binding, "delta.output", false),
@@ -95,14 +88,14 @@ class BoundGatedDelta : public layers::BoundMixer {
         dt_bias_(binding.weight("delta.dt_bias")),
         norm_weight_(binding.weight("delta.norm.weight")),
         kernels_(binding),
-        by_steps_(qkvz_.kernel()->batch_invariant && kernels_.step->batch_invariant &&
-                  kernels_.step->forward != nullptr) {}
+        rule_(config, binding, qkvz_.kernel()->batch_invariant) {}
 
   Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
     return around(tape, x, pass, [&](const Projected& in, const ops::Gates& gates) {
       const ops::Documents documents{pass.cu_seqlens_q, pass.continued};
       return pass.context == nullptr ? mix(tape, c_, {in.qkv, gates, nullptr}, documents, pass.rows, {})
-                                     : on_context_ranks(tape, in, gates, documents, *pass.context);
+             : pass.context->spans() ? by_states(tape, in, gates, pass)
+                                     : by_heads(tape, in, gates, documents, *pass.context);
     });
   }
   Var forward_batch(Tape& tape, const Var& x, const Pass& pass,
@@ -111,11 +104,11 @@ class BoundGatedDelta : public layers::BoundMixer {
       return of_batch(tape, in, gates, pass, static_cast<const DeltaPages&>(pages));
     });
   }
-  bool decodes_as_prompts() const override { return by_steps_; }
-  bool batches_on_device() const override { return kernels_.step->repeats && kernels_.conv_update->repeats; }
+  bool decodes_as_prompts() const override { return rule_.by_steps(); }
+  bool batches_on_device() const override { return rule_.steps_repeat() && kernels_.conv_update->repeats; }
   std::string_view asks_host() const override {
     if (!kernels_.conv->repeats) return ops::CausalConv1d::kName;
-    return kernels_.rule->repeats ? std::string_view() : ops::ChunkGatedDeltaRule::kName;
+    return rule_.chunks()->repeats ? std::string_view() : ops::ChunkGatedDeltaRule::kName;
   }
 
  private:
@@ -185,8 +178,8 @@ class BoundGatedDelta : public layers::BoundMixer {
   }
 
   // Of all tokens of the documents the rank's heads.
-  Var on_context_ranks(Tape& tape, const Projected& in, const ops::Gates& gates,
-                       const ops::Documents& documents, const layers::ContextPass& context) const {
+  Var by_heads(Tape& tape, const Projected& in, const ops::Gates& gates, const ops::Documents& documents,
+               const layers::ContextPass& context) const {
     const layers::ColumnBlock heads{c_.heads, c_.heads};
     const Var qkv = context.own_heads(tape, {{in.qkv, blocks()}})[0];
     const std::vector<Var> own = context.own_heads(tape, {{gates.g, {heads}}, {gates.beta, {heads}}});
@@ -196,31 +189,51 @@ class BoundGatedDelta : public layers::BoundMixer {
     return context.tokens_of_heads(tape, y);
   }
 
+  // Of the rank's tokens all heads.
+  Var by_states(Tape& tape, const Projected& in, const ops::Gates& gates, const Pass& pass) const {
+    const layers::ContextPass& context = *pass.context;
+    const WindowedTokens own = entering_windows(tape, in.qkv, c_.width, context);
+    const Heads heads = heads_of(
+        tape, c_,
+        convolve(tape, {own.x, gates, nullptr}, pass.rows, {context.spans()->starts}, {own.windows, {}}),
+        in.qkv.dtype());
+    return pass_states(tape, {heads.q, heads.k, heads.v, gates.g, gates.beta, {}}, rule_.op({}),
+                       rule_.chunks(), context,
+                       [&](const ops::ChunkGatedDeltaRule::Inputs& inputs, const ops::Documents& documents,
+                           bool want_final) { return rule_(tape, inputs, documents, want_final); });
+  }
+
   // The rows of q|k|v whose channels are here.
   Var columns_of(Tape& tape, const Var& weight, const layers::ContextPass* context) const {
     const Var own = context == nullptr ? weight : context->own_rows(tape, weight, blocks());
     return p::reshape(tape, own, {own.shape()[0], c_.width});
   }
 
-  // The windows move on.
+  // [documents, width - 1, channels]: what is before each document, or Var{}; and where the windows move on,
+  // or undefined.
+  struct Windows {
+    Var initial;
+    Tensor moving;
+  };
+
   Var convolve(Tape& tape, const Mixed& in, const AdaptedRows& rows, const ops::Documents& documents,
-               const Kept& kept) const {
+               const Windows& windows) const {
     const Var& qkv = in.qkv;
     const auto f = [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t first) {
       const int64_t tokens = inputs[0].shape()[0];
       ops::CausalConv1d op;
       op.documents = tokens == qkv.shape()[0] ? documents : documents_of(documents, first, tokens);
-      if (!kept.windows.defined())
-        return std::vector{ops::causal_conv1d(tape, kernels_.conv, inputs[0],
-                                              columns_of(tape, weights[0], in.context), Var{}, op)
-                               .y};
+      const Var weight = columns_of(tape, weights[0], in.context);
+      if (!windows.initial.value.defined())
+        return std::vector{ops::causal_conv1d(tape, kernels_.conv, inputs[0], weight, Var{}, op).y};
       int64_t before = 0;
       while (documents.start(before) < first) ++before;
-      const Tensor windows = kept.windows.narrow(0, before, op.documents.count());
+      const int64_t count = op.documents.count();
+      const Var initial =
+          tokens == qkv.shape()[0] ? windows.initial : p::narrow(tape, windows.initial, 0, before, count);
       const ops::Convolved out =
-          ops::causal_conv1d(tape, kernels_.conv, inputs[0], columns_of(tape, weights[0], in.context),
-                             tape.constant(windows), op, true);
-      windows.copy_from(out.final_window.value);
+          ops::causal_conv1d(tape, kernels_.conv, inputs[0], weight, initial, op, windows.moving.defined());
+      if (windows.moving.defined()) windows.moving.narrow(0, before, count).copy_from(out.final_window.value);
       return std::vector{out.y};
     };
     return by_pieces(tape, rows, {qkv}, {&conv_weight_}, f)[0];
@@ -241,37 +254,15 @@ class BoundGatedDelta : public layers::BoundMixer {
           const AdaptedRows& rows, const Kept& kept) const {
     const ops::Gates& gates = in.gates;
     const bool keeps = kept.states.defined();
-    ops::ChunkGatedDeltaRule op;
-    op.documents = documents;
-    op.scale = scale_;
-    const Heads heads = heads_of(tape, c, convolve(tape, in, rows, documents, kept), in.qkv.dtype());
-    if (by_steps_) {
-      const Var y = tape.constant(step_by_step(heads, gates, documents, kept.states));
-      if (!tape.recording()) return y;
-      const Var chunks =
-          ops::chunk_gated_delta_rule(tape, kernels_.rule,
-                                      {heads.q, heads.k, heads.v, gates.g, gates.beta, {}}, op, false)
-              .y;
-      if (!chunks.requires_grad()) return y;
-      return tape.record(y.value, {&chunks}, [slot = chunks.slot](const Tensor& grad) { slot->add(grad); });
-    }
+    const Windows windows =
+        kept.windows.defined() ? Windows{tape.constant(kept.windows), kept.windows} : Windows{};
+    const Heads heads = heads_of(tape, c, convolve(tape, in, rows, documents, windows), in.qkv.dtype());
     const Var initial = keeps ? tape.constant(kept.states) : Var{};
-    const ops::DeltaResult out = ops::chunk_gated_delta_rule(
-        tape, kernels_.rule, {heads.q, heads.k, heads.v, gates.g, gates.beta, initial}, op, keeps);
-    if (keeps) kept.states.copy_from(out.final_state.value);
+    const ops::DeltaResult out =
+        rule_(tape, {heads.q, heads.k, heads.v, gates.g, gates.beta, initial}, documents, keeps);
+    if (keeps && out.final_state.value.raw() != kept.states.raw())
+      kept.states.copy_from(out.final_state.value);
     return out.y;
-  }
-
-  // y [tokens, heads, value_dim]. `states` [documents, …] move on; undefined: they begin at zero.
-  Tensor step_by_step(const Heads& heads, const ops::Gates& gates, const ops::Documents& documents,
-                      Tensor states) const {
-    const Tensor q = heads.q.value, k = heads.k.value, v = heads.v.value;
-    if (!states.defined())
-      states = Tensor::zeros({documents.count(), v.dim(1), c_.key_dim, c_.value_dim}, DType::kF32,
-                             MemoryTag::kActivations, q.device());
-    ops::RecurrentGatedDeltaRule op{q, k, v, gates.g.value, gates.beta.value, states, scale_};
-    op.documents = documents;
-    return ops::recurrent_gated_delta_rule(kernels_.step, op);
   }
 
   // One token of each sequence. `slots` [sequences] int32 on the device: where each has what it keeps.
@@ -284,10 +275,8 @@ class BoundGatedDelta : public layers::BoundMixer {
     };
     const Heads heads =
         heads_of(tape, c_, by_pieces(tape, rows, {in.qkv}, {&conv_weight_}, f)[0], in.qkv.dtype());
-    ops::RecurrentGatedDeltaRule op{heads.q.value,    heads.k.value,  heads.v.value, gates.g.value,
-                                    gates.beta.value, pages.states(), scale_};
-    op.slots = slots;
-    return tape.constant(ops::recurrent_gated_delta_rule(kernels_.step, op));
+    return tape.constant(
+        rule_.step({heads.q, heads.k, heads.v, gates.g, gates.beta, {}}, pages.states(), slots));
   }
 
   // Some rows of what is there of all tokens; the gate z is read with all rows at once.
@@ -323,13 +312,10 @@ class BoundGatedDelta : public layers::BoundMixer {
   }
 
   GatedDeltaConfig c_;
-  float scale_;
   layers::Linear qkvz_, ba_, output_;
   BoundWeight conv_weight_, a_log_, dt_bias_, norm_weight_;
   Kernels kernels_;
-  // Where linears give a token the same bits whatever is next to it, the rule does, too: prompts and rows of
-  // training are computed token by token, as decode() computes them. Their gradient is that of chunks.
-  const bool by_steps_;
+  BoundDeltaRule rule_;
 };
 
 }  // namespace

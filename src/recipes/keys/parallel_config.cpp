@@ -30,7 +30,9 @@ void describe(config::Schema& s, ParallelConfig& c) {
       "context_method", c.context_method,
       {{"auto", ContextMethod::kAuto}, {"ulysses", ContextMethod::kHeads}, {"ring", ContextMethod::kKeys}},
       "How context ranks compute attention: ulysses gives each of them all tokens of some heads, ring the "
-      "keys and values of all tokens; auto is ulysses where the heads can be divided.");
+      "keys and values of all tokens; auto is ulysses where the heads can be divided. Delta layers of "
+      "hybrids "
+      "exchange heads with ulysses; otherwise ranks pass states on.");
   degree(
       "tensor",
       "The number of ranks that divide every layer: heads, widths and the vocabulary; auto is all ranks that "

@@ -77,28 +77,42 @@ Seen see(const char* type, const data::PackedRow& row, const Mesh& mesh) {
   return seen;
 }
 
+// A token of the second of three documents changes.
+void expect_change_in_the_second(const char* type, const std::vector<int64_t>& lengths, int64_t token,
+                                 const Mesh& mesh) {
+  SCOPED_TRACE(fmt::format("{}, {}, after a document of {} tokens", type, to_string(mesh), lengths[0]));
+  const auto changed = static_cast<size_t>(lengths[0] + token),
+             end = static_cast<size_t>(lengths[0] + lengths[1]);
+  data::PackedRow row = row_of(lengths);
+  const Seen before = see(type, row, mesh);
+  row.ids[changed] = kIdsOfEach + 14;
+  const Seen after = see(type, row, mesh);
+  for (size_t t = 0; t < row.ids.size(); ++t)
+    EXPECT_EQ(before.hidden[t] == after.hidden[t], t < changed || t >= end) << t;
+  const auto first = static_cast<size_t>(kIdsOfEach);
+  for (size_t id = 0; id < 3 * first; ++id) {
+    if (id >= first && id < 2 * first) continue;
+    EXPECT_EQ(before.gradient[id], after.gradient[id]) << id;
+  }
+  EXPECT_NE(before.gradient[first], after.gradient[first]);
+}
+
 TEST(ContextDocuments, ATokenChangesItsDocumentAlone) {
-  const std::vector<int64_t> lengths{37, 51, 40};
-  const int64_t changed = 37 + 20;
+  constexpr ContextMethod kKeys = ContextMethod::kKeys;
   for (const char* const type : {"qwen3", "qwen3_next", "deepseek_v3", "gpt_oss"})
-    for (const Mesh& mesh : {Mesh{.context = 2}, Mesh{.context = 4},
-                             Mesh{.context = 2, .context_method = ContextMethod::kKeys}}) {
-      SCOPED_TRACE(fmt::format("{}, {}", type, to_string(mesh)));
-      data::PackedRow row = row_of(lengths);
-      const Seen before = see(type, row, mesh);
-      row.ids[static_cast<size_t>(changed)] = kIdsOfEach + 14;
-      const Seen after = see(type, row, mesh);
-      for (size_t t = 0; t < row.ids.size(); ++t) {
-        const bool sees = t >= static_cast<size_t>(changed) && t < 37 + 51;
-        EXPECT_EQ(before.hidden[t] == after.hidden[t], !sees) << t;
-      }
-      const auto first = static_cast<size_t>(kIdsOfEach);
-      for (size_t id = 0; id < 3 * first; ++id) {
-        if (id >= first && id < 2 * first) continue;
-        EXPECT_EQ(before.gradient[id], after.gradient[id]) << id;
-      }
-      EXPECT_NE(before.gradient[first], after.gradient[first]);
-    }
+    for (const Mesh& mesh :
+         {Mesh{.context = 2}, Mesh{.context = 4}, Mesh{.context = 2, .context_method = kKeys}})
+      expect_change_in_the_second(type, {37, 51, 40}, 20, mesh);
+  expect_change_in_the_second("qwen3_next", {37, 51, 40}, 20,
+                              {.context = 2, .context_method = ContextMethod::kHeads});
+}
+
+// The state of the second one goes through ranks, and through the pieces of a rank.
+TEST(ContextDocuments, StatesOfDocumentsPassThroughRanks) {
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>{20, 63, 45}, {31, 62, 35}, {31, 64, 33}, {1, 64, 63}})
+    for (const Mesh& mesh : {Mesh{.context = 4}, Mesh{.context = 2, .context_method = ContextMethod::kKeys}})
+      expect_change_in_the_second("qwen3_next", lengths, 2, mesh);
 }
 
 }  // namespace

@@ -103,15 +103,24 @@ TEST(TrainerMeshes, ReplicasOfDividedExpertsLearnWhatOneRankDoes) {
 // borders of the ranks' tokens.
 TEST(TrainerMeshes, ContextRanksLearnWhatOneRankDoes) {
   expect_one("qwen3", {{.replicate = 2, .context = 2}});
-  for (const char* const type : {"qwen3", "gpt_oss", "gemma3_text", "olmo2", "deepseek_v3", "qwen3_next"})
+  for (const char* const type :
+       {"qwen3", "gpt_oss", "gemma3_text", "olmo2", "deepseek_v3", "qwen3_next", "qwen3_5_text"})
     expect_one(type, {{.context = 2}, {.context = 4}, {.context = 2, .tensor = 2}}, 1);
   expect_one("qwen3_moe", {{.context = 2, .expert = 2}, {.context = 2, .tensor = 2, .expert = 2}}, 1);
+}
+
+// All tokens of some heads, where states of delta layers could pass from rank to rank.
+TEST(TrainerMeshes, ContextRanksThatExchangeHeadsLearnWhatOneRankDoes) {
+  constexpr ContextMethod kHeads = ContextMethod::kHeads;
+  for (const char* const type : {"qwen3_next", "qwen3_5_text"})
+    expect_one(type, {{.context = 2, .context_method = kHeads}, {.context = 4, .context_method = kHeads}}, 1);
 }
 
 // Pieces of rows that cost alike are on a rank then, and keys travel, also where heads could.
 TEST(TrainerMeshes, ContextRanksThatGatherKeysLearnWhatOneRankDoes) {
   constexpr ContextMethod kKeys = ContextMethod::kKeys;
-  for (const char* const type : {"qwen3", "gpt_oss", "gemma3_text", "deepseek_v3", "qwen3_next"})
+  for (const char* const type :
+       {"qwen3", "gpt_oss", "gemma3_text", "deepseek_v3", "qwen3_next", "qwen3_5_text"})
     expect_one(type, {{.context = 2, .context_method = kKeys}, {.context = 4, .context_method = kKeys}}, 1);
   expect_one("qwen3_moe", {{.context = 2, .tensor = 2, .expert = 2, .context_method = kKeys}}, 1);
   expect_one("olmo2", {{.context = 8}}, 1);  // more ranks than heads

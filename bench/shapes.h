@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json/json.h"
+#include "checkpoints/hf_folder.h"
 #include "models/model.h"
 
 // Models that benchmarks run: known shapes with random weights, or folders.
@@ -79,14 +80,25 @@ inline Json config_of(const BenchShape& s, int64_t length) {
   return config;
 }
 
-// Of a shape's name, or of a path (with a slash) to a model in Hugging Face's format. `layers` above 0 is a
-// shape's number of them.
-inline std::unique_ptr<models::Model> bench_model(const std::string& model, int64_t length,
-                                                  const models::BuildOptions& options, int64_t layers = 0) {
-  if (model.find('/') != std::string::npos) return models::load_model(model, options);
+// Models are a shape's name, or a path (with a slash) to a folder in Hugging Face's format. `layers` above 0
+// is a shape's number of them.
+inline bool is_folder(const std::string& model) { return model.find('/') != std::string::npos; }
+
+inline BenchShape bench_shape(const std::string& model, int64_t layers) {
   BenchShape shape = bench_shape(model);
   if (layers > 0) shape.layers = layers;
-  auto made = models::build_model(config_of(shape, length), model, options);
+  return shape;
+}
+
+inline layers::DecoderConfig bench_config(const std::string& model, int64_t length, int64_t layers) {
+  return is_folder(model) ? models::configure(checkpoints::read_model_config(model), model)
+                          : models::configure(config_of(bench_shape(model, layers), length), model);
+}
+
+inline std::unique_ptr<models::Model> bench_model(const std::string& model, int64_t length,
+                                                  const models::BuildOptions& options, int64_t layers = 0) {
+  if (is_folder(model)) return models::load_model(model, options);
+  auto made = models::build_model(config_of(bench_shape(model, layers), length), model, options);
   made->decoder.parameters().initialize(1, 0.02);
   return made;
 }

@@ -19,6 +19,7 @@
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
 #include "parallel/mesh_groups.h"
+#include "parallel/model_parts.h"
 #include "reports/profile.h"
 #include "training/adapter_trainer.h"
 
@@ -33,7 +34,7 @@ constexpr const char* kUsage =
                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn|nf4|nf4_double]
                      [--shard [--shard-level 1|2|3]] [--context N [--context-method ulysses|ring]] [--tensor N]
-                     [--expert N]
+                     [--expert N] [--pipeline N [--pipeline-chunks N]]
                      [--quantize PRESET [--expert-inputs]]
 A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
@@ -46,7 +47,8 @@ memory is the process's on a CPU, the device pool's on a GPU, and `of_peak` the 
 speed on the same machine. --layers changes a shape, --base-dtype keeps the frozen model's linears in 8
 or 4 bits, --pin pins threads to cores, --profile adds a table of where time goes, by op.
 Started by mpirun, each rank has a GPU and rows of its own, with --shard a part of the optimizer's state; --context ranks divide the tokens of the same rows, --tensor ranks
-each layer, --expert ranks divide a mixture's experts. --quantize trains for the formats of a preset (inputs of experts
+each layer, --expert ranks divide a mixture's experts, --pipeline stages have a part of the layers (or several) and
+pass micro-batches on. --quantize trains for the formats of a preset (inputs of experts
 stay as they are without --expert-inputs), calibrated by the first rows. Speeds are those of all ranks
 together.
 )";
@@ -57,7 +59,8 @@ struct Options {
   DType dtype = DType::kBF16;
   std::optional<primitives::FrozenFormat> base_dtype;
   int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
-          rank = 16, layers = 0, context = 1, tensor = 1, expert = 1, shard_level = 1;
+          rank = 16, layers = 0, context = 1, tensor = 1, expert = 1, pipeline = 1, pipeline_chunks = 1,
+          shard_level = 1;
   double lr = 1e-5;
   bool float32_state = false, profile = false, pin = false, balanced = false, shard = false,
        expert_inputs = false;
@@ -78,6 +81,8 @@ Mesh mesh_of(const Options& options, int ranks) {
   config.parallel.degree("context") = std::to_string(options.context);
   for (const ContextMethod method : {ContextMethod::kHeads, ContextMethod::kKeys})
     if (options.context_method == name_of(method)) config.parallel.context_method = method;
+  config.parallel.pipeline = options.pipeline;
+  config.parallel.pipeline_chunks = options.pipeline_chunks;
   return mesh_of_ranks(config, options.tensor, options.expert, ranks);
 }
 
@@ -262,6 +267,10 @@ int run(const Options& options, collectives::Group& hosts) {
   const Mesh mesh = mesh_of(options, ranks.size());
   const parallel::MeshGroups groups(ranks, mesh);
   build.ranks = groups.model();
+  if (options.pipeline > 1)
+    build.ranks =
+        parallel::with_parts(build.ranks, bench_config(options.model, options.length, options.layers),
+                             static_cast<int>(options.pipeline_chunks));
   if (!options.quantize.empty()) build.quantize = quantizers_of(options);
   if (!options.attention.empty()) build.ops.emplace().written["attn"] = options.attention;
   const auto model = bench_model(options.model, options.length, build, options.layers);
@@ -302,6 +311,8 @@ int main_checked(int argc, char** argv) {
           arguments.take("--context", options.context) ||
           arguments.take("--context-method", options.context_method) ||
           arguments.take("--tensor", options.tensor) || arguments.take("--expert", options.expert) ||
+          arguments.take("--pipeline", options.pipeline) ||
+          arguments.take("--pipeline-chunks", options.pipeline_chunks) ||
           arguments.take("--shard-level", options.shard_level) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--expert-inputs", options.expert_inputs) ||

@@ -31,8 +31,9 @@ TEST_F(GrpoCli, PhasesAreDistinguished) {
       EXPECT_EQ(update, seconds) << i;
       continue;
     }
-    const double rollout =
-        number(line, "rollout_seconds") + number(line, "reward_seconds") + number(line, "scoring_seconds");
+    const double rollout = number(line, "rollout_seconds") + number(line, "reward_seconds") +
+                           number(line, "scoring_seconds") + number(line, "sync_seconds");
+    EXPECT_GT(number(asleep[i], "sync_seconds"), 0) << i;
     EXPECT_GT(rollout, 0);
     EXPECT_LT(update + rollout, seconds) << i;
     if (i == 0) continue;  // nothing can sleep before the first update

@@ -67,12 +67,12 @@ void GrpoBatches::run_rollout() {
   report_ = {};
   updates_ = {};
   std::vector<SampledAnswer> samples;
-  training::RolloutTurn turn = sampler_.begin_turn();
+  Sampler::Turn turn = sampler_.begin_turn();
   setup_.phases->begin_rollout();
   // Ranks wait for each other's answers, and for verdicts, longer than for an update.
   setup_.ranks.set_deadline(parallel::StepDeadline::kLong);
   const GroupSelection selection = sample(samples);
-  report_.memory = sampler_.end_turn(turn);
+  report_.add(sampler_.end_turn(turn));
   report_.groups = selection.num_asked();
   report_.groups_without_spread = selection.num_without_spread();
   report_.sum_over(learners());

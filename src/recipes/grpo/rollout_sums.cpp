@@ -37,20 +37,25 @@ namespace {
 // What ranks add up of a report; the rest is of all ranks already, or of this one's device.
 struct Shared {
   std::array<double*, 11> sums;
-  std::array<double*, 2> largest;
+  std::array<double*, 3> largest;
   std::vector<double>* parts;
 };
 
 Shared shared_of(RolloutReport& report) {
   auto& [answers, judged, failed, truncated, turns, tokens, reward, squared_reward, parts] = report.answers;
-  auto& [sampled, computed, found, generating, judging] = report.work;
+  auto& [sampled, computed, found, generating, judging, syncing] = report.work;
   return {{&answers, &judged, &failed, &truncated, &turns, &tokens, &reward, &squared_reward, &sampled,
            &computed, &found},
-          {&generating, &judging},
+          {&generating, &judging, &syncing},
           &parts};
 }
 
 }  // namespace
+
+void RolloutReport::add(const TurnCosts& turn) {
+  memory = turn.memory;
+  work.syncing = turn.syncing;
+}
 
 void RolloutReport::sum_over(collectives::Group& ranks) {
   if (ranks.is_alone()) return;
@@ -120,6 +125,7 @@ void RolloutReport::write(const std::vector<std::string>& reward_names, std::str
   add("rollout_peak_memory_bytes", static_cast<double>(memory));
   add("prompt_tokens_found", work.found);
   add("reward_seconds", work.judging);
+  add("sync_seconds", work.syncing);
   if (groups == 0) return;
   add("groups_without_spread", static_cast<double>(groups_without_spread) / static_cast<double>(groups));
   add("rounds", static_cast<double>(rounds));

@@ -25,9 +25,15 @@ struct AnswerSums {
 // What it took to get them.
 struct WorkSums {
   double sampled = 0, computed = 0, found = 0;  // tokens in this process: sampled, in passes, in the cache
-  double generating = 0, judging = 0;           // seconds; of the slowest rank
+  double generating = 0, judging = 0, syncing = 0;  // seconds; of the slowest rank
 
   void add(const Answers::Counts& counts);
+};
+
+// Of the time in which a rollout has the device.
+struct TurnCosts {
+  int64_t memory = 0;  // bytes of this rank's device in use at most
+  double syncing = 0;  // seconds until it had the weights and the memory, and updates had theirs again
 };
 
 // What a rollout or an evaluation was like.
@@ -38,6 +44,7 @@ struct RolloutReport {
   double scoring = 0;                                         // seconds
   int64_t memory = 0;  // bytes of this rank's device in use at most, while answers were sampled and judged
 
+  void add(const TurnCosts& turn);
   void sum_over(collectives::Group& ranks);
   // "reward_mean" and the like, behind `key` in metrics.jsonl and `tag` in TensorBoard.
   void write(const std::vector<std::string>& reward_names, std::string_view key, std::string_view tag,

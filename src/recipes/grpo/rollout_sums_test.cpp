@@ -55,7 +55,9 @@ TEST(RolloutReport, IsThatOfAllRanks) {
                      .found = 3,
                      .generating = 1.0 + ranks.rank(),
                      .judging = 2.0 - ranks.rank()});
+    report.add(TurnCosts{.memory = 1, .syncing = 3.0 + ranks.rank()});
     report.sum_over(ranks);
+    EXPECT_EQ(report.work.syncing, 4);
     EXPECT_EQ(report.answers.answers, all.answers);
     EXPECT_EQ(report.answers.judged, all.judged);
     EXPECT_EQ(report.answers.truncated, all.truncated);

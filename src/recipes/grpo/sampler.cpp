@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
 
@@ -40,19 +41,26 @@ bool Sampler::sleeps(training::UpdateState state) const {
   return std::ranges::count(keys_.engine.sleep, state) > 0;
 }
 
-training::RolloutTurn Sampler::begin_turn() {
+Sampler::Turn Sampler::begin_turn() {
+  const double start = seconds_now();
   if (apart_) apart_->sync();
   if (sleeps(training::UpdateState::kCommunication)) setup_.groups->disconnect(apart_ != nullptr);
-  return {trained_, keys_.engine.sleep};
+  const auto seconds = [&] {
+    synchronize(setup_.facts.device);
+    return seconds_now() - start;
+  };
+  return {training::RolloutTurn(trained_, keys_.engine.sleep), seconds()};
 }
 
-int64_t Sampler::end_turn(training::RolloutTurn& turn) {
+TurnCosts Sampler::end_turn(Turn& turn) {
   const int64_t bytes = setup_.phases->end_rollout(setup_.ranks);
+  const double start = seconds_now();
   const bool disconnects = apart_ && sleeps(training::UpdateState::kCommunication);
   answers_.rest(disconnects);
   if (disconnects) apart_->groups().disconnect(true);
-  turn.wake();
-  return bytes;
+  turn.memory.wake();
+  synchronize(setup_.facts.device);
+  return {bytes, turn.syncing + seconds_now() - start};
 }
 
 uint64_t Sampler::seed_of(int64_t rollout, int64_t group, int64_t number) const {
@@ -132,12 +140,12 @@ RolloutReport Sampler::ask_held_out(const HeldOutPrompts& held_out) {
     for (size_t i = 0; i < prompts.size(); ++i)
       asked.push_back({&prompts[i], first + static_cast<int64_t>(i) * step, 0, 0});
   RolloutReport report;
-  training::RolloutTurn turn = begin_turn();
+  Turn turn = begin_turn();
   setup_.phases->begin_rollout();
   std::vector<SampledAnswer> samples =
       answers_.ask(held_out.rows(), asked, sharing_.most_asked_here(held_out.size()), {},
                    [](const SampledAnswer&, size_t) {});
-  report.memory = end_turn(turn);
+  report.add(end_turn(turn));
   sharing_.share(samples, reward_names(), [&](const SampledAnswer& sample) -> const Prompt& {
     return prompts[static_cast<size_t>((sample.group - first) / step)];
   });

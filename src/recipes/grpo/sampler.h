@@ -29,9 +29,12 @@ class Sampler {
   explicit Sampler(const BatchInputs& inputs);
 
   // Between begin_turn() and end_turn() what only updates need sleeps; after that, what only rollouts need.
-  // The most bytes of this rank's device that were in use between them.
-  training::RolloutTurn begin_turn();
-  int64_t end_turn(training::RolloutTurn& turn);
+  struct Turn {
+    training::RolloutTurn memory;
+    double syncing = 0;  // seconds until it had begun
+  };
+  Turn begin_turn();
+  TurnCosts end_turn(Turn& turn);
 
   // Answers to all prompts of `groups`, in a turn: from the record, or sampled, and then recorded. Sums are
   // added to `report`.

@@ -3,7 +3,7 @@
 Each has to end with exit code 4, killed, or with 0 where it was done, and all of its processes have to be gone ten seconds after the
 signal. What is left at last has to have the bits of an undisturbed run. Signals to living processes count as kills, no others.
 
-  tools/torture/kills.py TEMPER [--kills 100] [--ranks 1,2,4] [--runs sft,asynchronous,context,adapters,quantized,preference,distill,grpo]
+  tools/torture/kills.py TEMPER [--kills 100] [--ranks 1,2,4] [--runs sft,asynchronous,context,pipeline,interleaved,adapters,quantized,preference,distill,grpo]
 """
 
 import itertools
@@ -22,7 +22,7 @@ LONGEST = 10  # seconds
 def main():
     asked = tables.arguments(
         __doc__, ("--kills", 100, "in all"), ("--ranks", "1,2,4", "numbers of ranks"),
-        ("--runs", "sft,asynchronous,context,adapters,quantized,preference,distill,grpo", "what is trained"))
+        ("--runs", "sft,asynchronous,context,pipeline,interleaved,adapters,quantized,preference,distill,grpo", "what is trained"))
     cases = itertools.cycle((run, ranks) for run in tables.words(asked.runs) for ranks in map(int, tables.words(asked.ranks))
                             if ranks % s.RANKS_OF.get(run, 1) == 0)
     tasks = [(*next(cases), min(OF_ONE_TASK, asked.kills - done)) for done in range(0, asked.kills, OF_ONE_TASK)]

@@ -17,7 +17,7 @@ import recipes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-RANKS_OF = {"context": 2}  # the number of ranks of these runs is a multiple
+RANKS_OF = {"context": 2, "pipeline": 2, "interleaved": 2}  # the number of ranks of these runs is a multiple
 
 
 class Stand:
@@ -42,18 +42,34 @@ class Stand:
         self.model = os.path.join(self.folder, "model")
         self.plainly("init", os.path.join(self.rows, "qwen3-tiny"), self.model)
         self.shorten()
+        staged = ["--parallel.pipeline", "2", "--parallel.replicate", "auto", "--train.micro_batch_tokens", "48"]
+        interleaved = [*staged, "--parallel.pipeline_chunks", "2", "--model.path", self.deeper_model()]
         sft, adapters = self.configuration("sft", recipes.SFT), ["--adapters", "[{name: a, rank: 4}, {name: b, rank: 2}]"]
         # configuration and flags of what is trained, by name
         self.kinds = {
             "sft": (sft, []),
             "asynchronous": (sft, ["--checkpoint.async", "true"]),
             "context": (sft, ["--parallel.replicate", "auto", "--parallel.context", "2", "--parallel.shard_level", "2"]),
+            "pipeline": (sft, staged),
+            "interleaved": (sft, interleaved),
             "adapters": (sft, adapters),
             "quantized": (sft, ["--quantize.preset", "INT8"]),
             "preference": (self.configuration("preference", recipes.PREFERENCE), []),
             "distill": (self.configuration("distill", recipes.DISTILL), []),
             "grpo": (self.configuration("grpo", recipes.GRPO), []),
         }
+
+    def deeper_model(self):
+        """With a layer for each of two parts of two stages."""
+        source, model = os.path.join(self.folder, "deeper"), os.path.join(self.folder, "deeper_model")
+        shutil.copytree(os.path.join(self.rows, "qwen3-tiny"), source)
+        path = os.path.join(source, "config.json")
+        with open(path) as file:
+            config = json.load(file)
+        with open(path, "w") as file:
+            json.dump(config | {"num_hidden_layers": 4}, file)
+        self.plainly("init", source, model)
+        return model
 
     def shorten(self):
         """A few rows of each form."""

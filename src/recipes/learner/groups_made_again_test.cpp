@@ -5,6 +5,7 @@
 #include "collectives/launch.h"
 #include "device/host_memory.h"
 #include "parallel/mesh_groups.h"
+#include "parallel/model_parts.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/tiny_model.h"
@@ -16,15 +17,23 @@ namespace {
 
 using collectives::Group;
 
-constexpr Mesh kMesh{.context = 2};
+// Two ranks: which divide the tokens of rows, or are stages of a pipeline.
+struct Division {
+  Mesh mesh = {};
+  int stages = 1;
+
+  int ranks() const { return mesh.size() * stages; }
+};
+constexpr Division kContext{.mesh = {.context = 2}}, kStages{.stages = 2};
 
 // What refers to the groups of a mesh.
 class Learner {
  public:
-  explicit Learner(Group& ranks) : groups_(ranks, kMesh), model_(build()) {
+  Learner(Group& ranks, const Division& division) : groups_(ranks, division.mesh), model_(build()) {
     optimizer_ = std::make_unique<optimizers::AdamW>(model_->decoder.parameters(), model_->decoder.ops(),
                                                      optimizers::AdamWOptions{}, groups_.sharing());
-    trainer_ = std::make_unique<training::Trainer>(model_->decoder, *optimizer_, training::TrainerOptions{},
+    trainer_ = std::make_unique<training::Trainer>(model_->decoder, *optimizer_,
+                                                   training::TrainerOptions{.micro_batch_tokens = 16},
                                                    nullptr, groups_.update());
   }
 
@@ -56,8 +65,9 @@ class Learner {
     options.dtype = DType::kF32;
     options.ops = ops::all_eager();
     options.purpose = models::Purpose::kTraining;
-    options.ranks = groups_.model();
-    auto model = models::build_model(tiny_config("qwen3_next"), "tiny", options);
+    const Json config = tiny_config("qwen3_next");
+    options.ranks = parallel::with_parts(groups_.model(), models::configure(config, "tiny"));
+    auto model = models::build_model(config, "tiny", options);
     model->decoder.parameters().initialize(5, 0.1);
     return model;
   }
@@ -81,16 +91,16 @@ struct Course {
 };
 
 // Every `often` steps the groups are made again; 0: never.
-Course learn(int steps, int often) {
+Course learn(const Division& division, int steps, int often) {
   Course course;
-  collectives::launch("threads", {.ranks = kMesh.size(), .deadline = 120}, [&](Group& ranks) {
-    auto learner = std::make_unique<Learner>(ranks);
+  collectives::launch("threads", {.ranks = division.ranks(), .deadline = 120}, [&](Group& ranks) {
+    auto learner = std::make_unique<Learner>(ranks, division);
     for (int step = 0; step < steps; ++step) {
       if (often > 0 && step > 0 && step % often == 0) {
         const std::vector<Tensor> values = copies_of(learner->values());
         const int64_t count = learner->steps();
         learner.reset();
-        learner = std::make_unique<Learner>(ranks);
+        learner = std::make_unique<Learner>(ranks, division);
         learner->take(values, count);
       }
       const double loss = learner->step(step);
@@ -113,16 +123,22 @@ void expect_equal(const Course& found, const Course& expected) {
   EXPECT_LT(found.losses.back(), found.losses.front());
 }
 
-TEST(GroupsMadeAgain, TrainTheSameBits) { expect_equal(learn(12, 3), learn(12, 0)); }
+TEST(GroupsMadeAgain, TrainTheSameBits) {
+  for (const Division& division : {kContext, kStages})
+    expect_equal(learn(division, 12, 3), learn(division, 12, 0));
+}
 
-TEST(NightlyGroupsMadeAgain, KeepNoMemory) {
+void expect_no_memory_kept(const Division& division) {
   constexpr int kSteps = 500, kOften = 50;
-  const Course expected = learn(kSteps, 0), found = learn(kSteps, kOften);
+  const Course expected = learn(division, kSteps, 0), found = learn(division, kSteps, kOften);
   expect_equal(found, expected);
   if (kSanitizerTakesMemory) return;  // a sanitizer keeps freed memory
   const int64_t before = found.resident[100 / kOften - 1];
   for (const int64_t bytes : found.resident) EXPECT_LT(bytes, before + (1 << 20)) << "before: " << before;
 }
+
+TEST(NightlyGroupsMadeAgain, KeepNoMemory) { expect_no_memory_kept(kContext); }
+TEST(NightlyGroupsMadeAgain, OfStagesKeepNoMemory) { expect_no_memory_kept(kStages); }
 
 }  // namespace
 }  // namespace temper::recipes

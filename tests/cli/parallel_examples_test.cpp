@@ -34,6 +34,7 @@ class ParallelExamples : public RanksOfARun {
 TEST_F(ParallelExamples, TrainWhatOneRankTrains) {
   make("qwen3-hybrid-tiny", "hybrid");
   make("qwen3-moe-tiny", "moe");
+  make("qwen3-tiny", "model");
   size_t examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator(TEMPER_SOURCE_DIR "/examples/parallel")) {
     if (!entry.is_directory()) continue;
@@ -42,7 +43,7 @@ TEST_F(ParallelExamples, TrainWhatOneRankTrains) {
     ++examples;
     expect_same_course(trained(name, false), trained(name, true));
   }
-  EXPECT_GE(examples, 3u);
+  EXPECT_GE(examples, 4u);
 }
 
 }  // namespace

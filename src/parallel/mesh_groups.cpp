@@ -64,9 +64,10 @@ collectives::Group& MeshGroups::data() const {
 }
 
 UpdateRanks MeshGroups::update() const {
-  const bool counts = mesh_.place(&Mesh::context, place()) == 0 && ranks_.rank() < mesh_.size();
+  const bool first_tokens = mesh_.place(&Mesh::context, place()) == 0;
+  const int stage = ranks_.rank() / mesh_.size();
   collectives::Group& results = num_stages() == 1 ? data() : results_ ? *results_ : ranks_;
-  return {rows(), data(), results, counts};
+  return {rows(), data(), results, first_tokens && stage == 0, first_tokens && stage + 1 == num_stages()};
 }
 
 layers::ModelRanks MeshGroups::model() const {

@@ -15,6 +15,7 @@ namespace temper::training {
 struct AdapterTrainer::Step {
   Step(const std::vector<AdapterShare>& all, const parallel::UpdateRanks& ranks) : shares(all) {
     for (size_t i = 0; i < shares.size(); ++i) {
+      adapters.push_back(shares[i].adapter);
       pending.emplace_back(*shares[i].rows, shares[i].num_sources, ranks);
       const Objective* objective = shares[i].objective;
       losses.push_back(
@@ -25,6 +26,7 @@ struct AdapterTrainer::Step {
     }
   }
   const std::vector<AdapterShare>& shares;
+  std::vector<const layers::Adapter*> adapters;
   std::vector<PendingStep> pending;
   std::vector<std::unique_ptr<StepLoss>> losses;  // null: the next token
   std::vector<data::PackedRow> rows;
@@ -103,6 +105,9 @@ struct AdapterTrainer::Prepared {
   MicroBatch batch;
   std::vector<Part> parts;
   bool has_rows = true;
+  // By part, then by router, what the routers of all stages choose (counts_of_stages); empty: all routers are
+  // here, or nothing is balanced.
+  std::vector<std::vector<Tensor>> counts = {};
 };
 
 AdapterTrainer::Prepared AdapterTrainer::prepare(Step& step, size_t begin, size_t end) const {
@@ -111,20 +116,19 @@ AdapterTrainer::Prepared AdapterTrainer::prepare(Step& step, size_t begin, size_
   return {std::move(batch), std::move(parts), begin != end};
 }
 
-Var AdapterTrainer::pass(Tape& tape, Step& step, const Prepared& prepared,
-                         const layers::Decoder::Part& at) const {
+layers::Decoder::Options AdapterTrainer::options_of(const Step& step, const Prepared& prepared) const {
   layers::Decoder::Options forward;
   forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
-  std::vector<int64_t> counts;
-  for (const Part& part : prepared.parts) {
-    forward.adapters.push_back(part.rows);
-    counts.push_back(part.own_rows().rows);
-  }
-  std::vector<const layers::Adapter*> adapters;
-  for (const AdapterShare& share : step.shares) adapters.push_back(share.adapter);
-  forward.all_adapters = adapters;
+  for (const Part& part : prepared.parts) forward.adapters.push_back(part.rows);
+  forward.all_adapters = step.adapters;
   forward.routers = watch_routers(model_, prepared.batch);
-  const Var made = model_.forward(tape, prepared.batch.input, forward, at);
+  return forward;
+}
+
+Var AdapterTrainer::pass(Tape& tape, Step& step, const Prepared& prepared,
+                         const layers::Decoder::Part& at) const {
+  const layers::Decoder::Options forward = options_of(step, prepared);
+  Var made = model_.forward(tape, prepared.batch.input, forward, at);
   const layers::ModelStages& stages = model_.ranks().stages;
   std::vector<Var> losses;
   for (size_t i = 0; i < prepared.parts.size(); ++i) {
@@ -134,23 +138,46 @@ Var AdapterTrainer::pass(Tape& tape, Step& step, const Prepared& prepared,
       pending.add_work(
           prepared.has_rows ? part.tokens : 0,
           adapter_training_flops(model_.config(), part.documents, part.rows.adapter->num_update_elements()));
-    if (forward.routers) add_routers(tape, *forward.routers, i, pending, losses);
+    if (forward.routers) add_routers(tape, *forward.routers, prepared, i, pending, losses);
   }
-  if (at.index + 1 < stages.num_parts()) return made;
+  if (at.index + 1 < stages.num_parts()) {
+    for (const Var& loss : losses) made = layers::with_loss(tape, made, loss);
+    return made;
+  }
   add_losses(tape, made, step, prepared, losses);
   return layers::add_losses(tape, losses);
 }
 
-void AdapterTrainer::add_routers(Tape& tape, const layers::RouterTrace& routers, size_t part,
-                                 PendingStep& pending, std::vector<Var>& losses) const {
+void AdapterTrainer::add_routers(Tape& tape, const layers::RouterTrace& routers, const Prepared& prepared,
+                                 size_t part, PendingStep& pending, std::vector<Var>& losses) const {
   Tensor balance;
   if (const double factor = options_.routers.balance_factor; factor > 0) {
-    losses.push_back(model_.balance().loss(
+    const Var loss = model_.balance().loss(
         tape, routers, part,
-        {static_cast<float>(factor), pending.inverse_tokens(), counts_of_context(model_, routers, part)}));
-    balance = losses.back().value;
+        {static_cast<float>(factor), pending.inverse_tokens(),
+         prepared.counts.empty() ? counts_of_context(model_, routers, part) : prepared.counts[part]});
+    balance = loss.value;
+    if (balance.defined()) losses.push_back(loss);  // otherwise no router is here
   }
   pending.add_routers(routers, part, balance);
+}
+
+// The passes once more, before those that learn.
+void AdapterTrainer::count_routers(const Step& step, std::vector<Prepared>& batches) const {
+  if (model_.num_routers() == 0 || options_.routers.balance_factor == 0) return;
+  std::vector<StagedTraces> traces;
+  for (const Prepared& batch : batches) traces.push_back({.learners = batch.parts.size()});
+  StagedPasses(model_.ranks().stages, {},
+               {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
+                  layers::Decoder::Options forward = options_of(step, batches[batch]);
+                  forward.checkpoint_layers = false;
+                  traces[batch].passes.push_back(forward.routers);
+                  return model_.forward(tape, batches[batch].batch.input, forward, part);
+                },
+                [&](size_t batch) { return model_.make_part_input(batches[batch].batch.input); }})
+      .read(batches.size());
+  auto counts = counts_of_stages(model_, traces);
+  for (size_t batch = 0; batch < batches.size(); ++batch) batches[batch].counts = std::move(counts[batch]);
 }
 
 void AdapterTrainer::add_losses(Tape& tape, const Var& all, Step& step, const Prepared& prepared,
@@ -190,6 +217,7 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
 void AdapterTrainer::run_staged(Step& step, const std::vector<std::pair<size_t, size_t>>& cuts) const {
   std::vector<Prepared> batches;
   for (const auto& [begin, end] : cuts) batches.push_back(prepare(step, begin, end));
+  count_routers(step, batches);
   StagedPasses(model_.ranks().stages, tape_options(options_),
                {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
                   return pass(tape, step, batches[batch], part);

@@ -35,10 +35,12 @@ class AdapterTrainer {
   std::vector<Part> parts_of(Step& step, const MicroBatch& batch, size_t begin, size_t end) const;
   struct Prepared;
   Prepared prepare(Step& step, size_t begin, size_t end) const;
+  layers::Decoder::Options options_of(const Step& step, const Prepared& prepared) const;
   // Of the last part of the layers the losses' sum, of others what the next one needs.
   Var pass(Tape& tape, Step& step, const Prepared& prepared, const layers::Decoder::Part& at) const;
-  void add_routers(Tape& tape, const layers::RouterTrace& routers, size_t part, PendingStep& pending,
-                   std::vector<Var>& losses) const;
+  void add_routers(Tape& tape, const layers::RouterTrace& routers, const Prepared& prepared, size_t part,
+                   PendingStep& pending, std::vector<Var>& losses) const;
+  void count_routers(const Step& step, std::vector<Prepared>& batches) const;
   void add_losses(Tape& tape, const Var& all, Step& step, const Prepared& prepared,
                   std::vector<Var>& losses) const;
   void run(Step& step, size_t begin, size_t end) const;

@@ -51,7 +51,7 @@ void CausalModel::begin_step(const std::vector<data::PackedRow>& rows, PendingSt
 
 void CausalModel::begin_passes(const StepData& data) {
   counts_.clear();  // of a step that did not end
-  counts_ = global_counts(data);
+  counts_ = known_counts(data);
 }
 
 Var CausalModel::loss(Tape& tape, StepData& data, size_t batch) { return pass(tape, data, batch, {}); }
@@ -78,7 +78,7 @@ Var CausalModel::pass(Tape& tape, StepData& data, size_t batch, const layers::De
     made = loss_of(tape, made, batch, data);
   else if (forward.routers != nullptr)
     data.outputs.push_back({{}, {}, {}, {}, {}, batch});
-  return with_balance(tape, made, forward.routers, data);
+  return with_balance(tape, made, forward.routers, batch, data);
 }
 
 Var CausalModel::loss_of(Tape& tape, const Var& hidden, size_t batch, StepData& data) {
@@ -116,41 +116,55 @@ std::vector<Tensor> CausalModel::summed_counts(
   return counts;
 }
 
-// Of all tokens of the update: a pass of its own where the update has several micro-batches or ranks. Empty:
-// each micro-batch has its own. Of several stages each needs what the routers of all choose.
-std::vector<Tensor> CausalModel::global_counts(const StepData& data) const {
+// A pass of its own where the update has several micro-batches or ranks and is balanced as a whole, or where
+// stages have some of the routers each.
+std::vector<std::vector<Tensor>> CausalModel::known_counts(const StepData& data) const {
   const RouterOptions& options = options_.routers;
-  if (decoder_.num_routers() == 0 || options.balance_factor == 0 || !options.global_balance) return {};
-  if (data.batches.size() < 2 && ranks_.results.is_alone()) return {};
-  std::vector<std::shared_ptr<layers::RouterTrace>> passes;
+  const bool staged = stages().count() > 1;
+  if (decoder_.num_routers() == 0 || options.balance_factor == 0) return {};
+  if (!staged && (!options.global_balance || (data.batches.size() < 2 && ranks_.results.is_alone())))
+    return {};
+  std::vector<StagedTraces> batches(data.batches.size());
   const auto read = [&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
     layers::Decoder::Options forward;
     forward.routers = watch_routers(decoder_, data.batches[batch]);
-    passes.push_back(forward.routers);
+    batches[batch].passes.push_back(forward.routers);
     return decoder_.forward(tape, data.batches[batch].input, forward, part);
   };
-  for (size_t batch = 0; batch < data.batches.size() && stages().count() == 1; ++batch) {
+  for (size_t batch = 0; batch < data.batches.size() && !staged; ++batch) {
     Tape tape(false);
     read(tape, batch, {});
   }
-  if (stages().count() > 1)
+  if (staged)
     StagedPasses(stages(), {},
                  {read, [&](size_t batch) { return decoder_.make_part_input(data.batches[batch].input); }})
         .read(data.batches.size());
-  return summed_counts(passes);
+  std::vector<std::vector<Tensor>> counts;
+  if (options.global_balance) {
+    std::vector<std::shared_ptr<layers::RouterTrace>> all;
+    for (const StagedTraces& batch : batches) all.insert(all.end(), batch.passes.begin(), batch.passes.end());
+    counts.push_back(summed_counts(all));
+  } else {
+    for (auto& of_batch : counts_of_stages(decoder_, batches)) counts.push_back(std::move(of_batch.front()));
+  }
+  return counts;
+}
+
+std::vector<Tensor> CausalModel::counts_of(const layers::RouterTrace& routers, size_t batch) const {
+  if (counts_.empty()) return counts_of_context(decoder_, routers, 0);
+  return options_.routers.global_balance ? counts_.front() : counts_[batch];
 }
 
 Var CausalModel::with_balance(Tape& tape, const Var& loss,
-                              const std::shared_ptr<layers::RouterTrace>& routers, StepData& data) const {
+                              const std::shared_ptr<layers::RouterTrace>& routers, size_t batch,
+                              StepData& data) const {
   if (routers == nullptr) return loss;
   StepData::Output& output = data.outputs.back();
   output.routers = routers;
   const double factor = options_.routers.balance_factor;
   if (factor == 0) return loss;
-  const Var balance =
-      decoder_.balance().loss(tape, *routers, 0,
-                              {static_cast<float>(factor), data.inverse_tokens,
-                               counts_.empty() ? counts_of_context(decoder_, *routers, 0) : counts_});
+  const Var balance = decoder_.balance().loss(
+      tape, *routers, 0, {static_cast<float>(factor), data.inverse_tokens, counts_of(*routers, batch)});
   if (!balance.value.defined()) return loss;  // no router is here
   output.balance = balance.value;
   return loss.shape().ndim() == 1 ? layers::add_losses(tape, {loss, balance})

@@ -36,19 +36,21 @@ class CausalModel : public Model {
   Var loss_of(Tape& tape, const Var& hidden, size_t batch, StepData& data);
   // How often the tokens of these passes, of all ranks, chose each expert, by router: [experts + 1] int32.
   std::vector<Tensor> summed_counts(const std::vector<std::shared_ptr<layers::RouterTrace>>& passes) const;
-  std::vector<Tensor> global_counts(const StepData& data) const;
+  // The same of the passes that the update will have, which are computed here once more: of all of them, or
+  // of each. Empty: each micro-batch finds its own.
+  std::vector<std::vector<Tensor>> known_counts(const StepData& data) const;
+  std::vector<Tensor> counts_of(const layers::RouterTrace& routers, size_t batch) const;
   Var with_balance(Tape& tape, const Var& loss, const std::shared_ptr<layers::RouterTrace>& routers,
-                   StepData& data) const;
+                   size_t batch, StepData& data) const;
   void move_biases(const StepData& data);
 
   layers::Decoder& decoder_;
   TrainerOptions options_;
   std::shared_ptr<const Objective> objective_;  // null: the next token
   parallel::UpdateRanks ranks_;
-  std::unique_ptr<StepLoss> step_loss_;  // the objective's, of the step that is computed
-  PendingStep* pending_ = nullptr;       // and where it reports
-  std::vector<Tensor> counts_;  // of the update's tokens by router, while its passes are computed; empty:
-                                // each micro-batch has its own
+  std::unique_ptr<StepLoss> step_loss_;      // the objective's, of the step that is computed
+  PendingStep* pending_ = nullptr;           // and where it reports
+  std::vector<std::vector<Tensor>> counts_;  // known_counts(), while the update's passes are computed
 };
 
 }  // namespace temper::training

@@ -33,6 +33,7 @@ struct Case {
   TrainerOptions options = {};
   bool adapters = false;
   size_t rows = 5;
+  std::vector<std::string> modules_to_save = {};  // of the adapters
 };
 
 Json config_of(const Case& given) {
@@ -74,7 +75,8 @@ struct Run {
     optimizers::AdamWOptions damped;
     damped.eps = 1e-2;
     if (given.adapters) {
-      const LoraConfig lora{.rank = 3, .dropout = 0.1};
+      LoraConfig lora{.rank = 3, .dropout = 0.1};
+      lora.modules_to_save = given.modules_to_save;
       adapter = models::new_adapter(*model, lora, 5, "");
       adapter->set_dropout(lora.dropout);
     }
@@ -217,6 +219,27 @@ TEST(PipelineStages, HaveLayersOfSeveralKinds) {
   expect_one({.type = "qwen3_next", .stages = 4, .options = options});
 }
 
+// Each micro-batch is balanced by itself: what the routers of all stages choose for it is found out before it
+// is trained.
+TEST(PipelineStages, BalanceMicroBatches) {
+  TrainerOptions options = cut(1);
+  options.routers = {.balance_factor = 0.1};
+  for (const bool adapters : {false, true}) {
+    for (const auto& [stages, chunks] : {std::pair(2, 1), {4, 1}, {2, 2}}) {
+      SCOPED_TRACE(fmt::format("adapters {}, {} stages of {} parts", adapters, stages, chunks));
+      expect_one({.type = "qwen3_moe",
+                  .stages = stages,
+                  .chunks = chunks,
+                  .options = options,
+                  .adapters = adapters});
+      if (chunks == 1)
+        expect_one({.type = "qwen3_next", .stages = stages, .options = options, .adapters = adapters});
+    }
+    expect_one({.type = "qwen3_moe", .mesh = {.context = 2}, .options = options, .adapters = adapters});
+    expect_one({.type = "qwen3_moe", .mesh = {.tensor = 2}, .options = options, .adapters = adapters});
+  }
+}
+
 TEST(PipelineStages, AreMeshes) {
   const std::vector<Mesh> meshes{{.replicate = 2},
                                  {.shard = 2, .shard_level = 1},
@@ -233,6 +256,18 @@ TEST(PipelineStages, AreMeshes) {
   TrainerOptions options = cut(1);
   options.routers = {.balance_factor = 0.1, .global_balance = true};
   expect_one({.type = "qwen3_moe", .mesh = {.expert = 2}, .options = options});
+}
+
+// Copies of a tied head's weight and of the embedding are apart, as on one rank.
+TEST(PipelineStages, TrainModulesInFull) {
+  for (const bool tied : {false, true})
+    for (const Mesh& mesh : {Mesh{}, Mesh{.tensor = 2}, Mesh{.replicate = 2}})
+      expect_one({.tied = tied,
+                  .stages = 2,
+                  .mesh = mesh,
+                  .options = cut(1),
+                  .adapters = true,
+                  .modules_to_save = {"embed_tokens", "lm_head", "norm"}});
 }
 
 TEST(PipelineStages, TrainAdapters) {

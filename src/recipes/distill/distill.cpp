@@ -48,6 +48,14 @@ std::optional<std::string> second_model(const RunConfig& config) {
   return folder.empty() || !keys.teacher_logits.empty() ? std::nullopt : std::optional(folder);
 }
 
+// Hidden states of a teacher would have to be there for all micro-batches of an update.
+std::string refuses_stages(const RunConfig& config) {
+  return distill_keys(config).teacher_logits.empty()
+             ? "asks a teacher in memory, all of whose layers it needs on a rank; store its largest logits "
+               "(distill.teacher_logits, distill.top_k), or set parallel.pipeline to 1"
+             : "";
+}
+
 std::string other_model(const RunConfig& config) { return distill_keys(config).teacher; }
 
 // With a teacher that lives as long as it is used.
@@ -161,7 +169,8 @@ void register_distill() {
        .other_model = other_model,
        .objective = objective,
        .measured = measured,
-       .rehearsed = rehearsed});
+       .rehearsed = rehearsed,
+       .refuses_stages = refuses_stages});
 }
 
 }  // namespace temper::recipes

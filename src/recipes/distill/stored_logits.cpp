@@ -14,6 +14,7 @@
 #include "recipes/distill/logits_writer.h"
 #include "recipes/setup/all_rows.h"
 #include "training/objectives/gather_rows.h"
+#include "training/passes/divided_tokens.h"
 
 namespace temper::recipes {
 namespace {
@@ -55,10 +56,12 @@ Json rows_of(const ObjectiveInputs& inputs) {
 }
 
 template <class T>
-Tensor gathered(collectives::Group& parts, const std::vector<T>& own, int64_t width, DType dtype) {
+Tensor gathered(const layers::Decoder& teacher, collectives::Group& parts, const std::vector<T>& own,
+                int64_t width, DType dtype) {
   std::vector<T> all;
   for (const std::vector<T>& one : parts.gather("a teacher's largest logits", std::span<const T>(own)))
     all.insert(all.end(), one.begin(), one.end());
+  all = training::of_last_stage(teacher, "a teacher's largest logits", std::move(all));
   const Tensor tensor = Tensor::empty({std::ssize(all) / width, width}, dtype, MemoryTag::kData);
   tensor.copy_from_host(all.data(), std::ssize(all) * int64_t{sizeof(T)});
   return tensor;
@@ -81,8 +84,9 @@ losses::TopTokens tokens_of(const ObjectiveInputs& inputs, const layers::Decoder
                               append(logits, some.logits.values<float>());
                               append(rest, some.rest.values<float>());
                             });
-  return {gathered(parts, ids, keys.top_k, DType::kI32), gathered(parts, logits, keys.top_k, DType::kF32),
-          gathered(parts, rest, 1, DType::kF32)};
+  return {gathered(teacher, parts, ids, keys.top_k, DType::kI32),
+          gathered(teacher, parts, logits, keys.top_k, DType::kF32),
+          gathered(teacher, parts, rest, 1, DType::kF32)};
 }
 
 void compute(const ObjectiveInputs& inputs, const layers::Decoder& teacher) {

@@ -87,6 +87,9 @@ struct Recipe {
   Objective (*rehearsed)(const RunConfig& config, const layers::Decoder& model,
                          const layers::Decoder* second) = nullptr;
 
+  // Why stages of a pipeline cannot compute it, as a clause behind "recipe X"; empty: they can.
+  std::string (*refuses_stages)(const RunConfig& config) = [](const RunConfig&) { return std::string(); };
+
   // Kernels that it needs, or (`needed` false) that are tried first where the configuration names none.
   ops::FieldValues (*kernels)(const RunConfig& config, bool needed) = [](const RunConfig&, bool) {
     return ops::FieldValues();

@@ -1,13 +1,16 @@
 #include "recipes/setup/other_models.h"
 
 #include "base/files.h"
+#include "models/folder_config.h"
+#include "recipes/plans/pipeline_checks.h"
 
 namespace temper::recipes {
 
 std::shared_ptr<const models::Model> OtherModels::frozen(const std::string& folder) const {
   if (auto known = frozen_[folder].lock()) return known;
   models::BuildOptions build = build_options(config_, facts_, preferred_);
-  build.ranks = groups_.model();
+  const std::string file = join_path(folder, "config.json");
+  build.ranks = model_ranks(groups_, models::configure(models::config_of_folder(folder), file), config_);
   build.quantize = {};  // it computes with its weights as they are
   const std::shared_ptr<const models::Model> other = models::load_model(folder, build);
   frozen_[folder] = other;

@@ -37,7 +37,7 @@ class Distill::Step : public StepLoss {
         compare(hidden, inputs.targets, inputs.cut, inputs.documents, inputs.rows, true, result);
     pending.add_distillation(loss, result);
     if (objective_.teacher_ != nullptr)
-      pending.add_work(0, forward_flops(objective_.teacher_->config(), inputs.documents));
+      pending.add_objective_work(forward_flops(objective_.teacher_->config(), inputs.documents));
     return loss_with_gradient(tape, inputs, hidden, loss);
   }
 
@@ -150,8 +150,8 @@ EvalResult Distill::evaluate(const std::vector<data::PackedRow>& rows, const lay
                   result.loss += step.compare(hidden, batch.targets, batch.input.cut, batch.documents, all,
                                               false, *result.distillation);
                 });
-  result.loss = ranks.tokens.sum("losses of the evaluation", result.loss);
-  sum_over(ranks.tokens, result.distillation);
+  result.loss = ranks.results.sum("losses of the evaluation", result.loss);
+  sum_over(ranks.results, result.distillation);
   result.target_tokens = result.distillation->tokens;
   result.distillation = result.distillation->mean();
   return result;

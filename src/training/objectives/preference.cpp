@@ -149,7 +149,7 @@ class Preference::Step : public StepLoss {
   }
 
   Var of(Tape& tape, const LossInputs& inputs, PendingStep& pending) override {
-    if (!reference_logps_.empty()) pending.add_work(0, reference_->flops(inputs.documents));
+    if (!reference_logps_.empty()) pending.add_objective_work(reference_->flops(inputs.documents));
     return model_.trains_head(inputs.rows) ? in_two_passes(tape, inputs, pending)
                                            : in_one_pass(tape, inputs, pending);
   }

@@ -9,6 +9,17 @@
 
 namespace temper::training {
 
+namespace {
+
+size_t count_answers(const std::vector<data::PackedRow>& rows) {
+  size_t count = 0;
+  for (const data::PackedRow& row : rows)
+    for (const std::vector<data::Answer>& document : row.answers) count += document.size();
+  return count;
+}
+
+}  // namespace
+
 std::vector<AnswerLogp> answer_logps(const Tensor& nll, const Tensor& targets,
                                      std::span<const DocumentSpan> documents) {
   std::vector<AnswerLogp> answers;
@@ -40,7 +51,8 @@ std::vector<AnswerLogp> answer_logps(const layers::Decoder& model, const layers:
                   for (const AnswerLogp& answer : answer_logps(nll, batch.targets, batch.documents))
                     answers.push_back(answer);
                 });
-  return answers;
+  answers.resize(count_answers(rows));  // of stages that do not end in the head
+  return of_last_stage(model, "log-probabilities of answers", std::move(answers));
 }
 
 std::vector<double> ModelReference::logps(const std::vector<data::PackedRow>& rows) const {

@@ -12,7 +12,8 @@ struct AnswerLogp {
   int64_t tokens = 0;
 };
 
-// Of every answer of the rows, in their order. `adapter` may be null. Errors: a row without answers.
+// Of every answer of the rows, in their order, on all stages of a pipeline. `adapter` may be null. Errors: a
+// row without answers.
 std::vector<AnswerLogp> answer_logps(const layers::Decoder& model, const layers::Adapter* adapter,
                                      const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens);
 

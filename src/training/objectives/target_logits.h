@@ -29,7 +29,8 @@ class KnownTokens {
 };
 
 // Of a model at all target tokens of the rows, in their order, some at a time; without rounding by its
-// quantizers. Called as often on all ranks that compute every pass in step.
+// quantizers. Called as often on all ranks that compute every pass in step; of several stages, all of which
+// call it, the last one knows them.
 void read_top_tokens(const layers::Decoder& teacher, const std::vector<data::PackedRow>& rows, int64_t top_k,
                      double temperature, int64_t micro_batch_tokens,
                      const std::function<void(const losses::TopTokens& some)>& use);

@@ -1,5 +1,6 @@
 #pragma once
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "layers/decoder.h"
@@ -9,6 +10,15 @@ namespace temper::training {
 // [tokens] float32 on the CPU, a number for each token of a pass, from those [own tokens] of each context
 // rank of the model: on all of them. The same where one rank has all tokens.
 Tensor all_tokens(const layers::Decoder& model, const layers::TokenCut& cut, const Tensor& own);
+
+// What the last stage of a pipeline knows of a pass or of several, on all stages, which call it with as many
+// values: those of the others mean nothing. The same where there is one stage.
+template <class T>
+std::vector<T> of_last_stage(const layers::Decoder& model, std::string_view name, std::vector<T> own) {
+  const layers::ModelStages& stages = model.ranks().stages;
+  if (stages.count() == 1) return own;
+  return stages.ranks->gather(name, std::span<const T>(own)).back();
+}
 
 // Some tokens of a pass: each context rank of the model has some of them. Model and cut must outlive it.
 class DividedTokens {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "primitives/expert_counts.h"
@@ -30,6 +31,44 @@ std::vector<Tensor> counts_of_context(const layers::Decoder& model, const layers
     counts.push_back(all.narrow(0, 0, own.numel()).clone());
     for (int64_t rank = 1; rank < ranks->size(); ++rank)
       primitives::add_counts(counts.back(), all.narrow(0, rank * own.numel(), own.numel()));
+  }
+  return counts;
+}
+
+std::vector<std::vector<std::vector<Tensor>>> counts_of_stages(const layers::Decoder& model,
+                                                               std::span<const StagedTraces> batches) {
+  std::vector<int64_t> widths;  // by router
+  for (const size_t layer : model.router_layers())
+    widths.push_back(model.config().blocks[layer].channel->routing()->experts + 1);
+  // Of all micro-batches, learners and routers one after the other; a router is on one stage.
+  std::vector<int64_t> all;
+  for (const StagedTraces& batch : batches)
+    for (size_t learner = 0; learner < batch.learners; ++learner)
+      for (size_t router = 0; router < widths.size(); ++router) {
+        const auto first = static_cast<std::ptrdiff_t>(all.size());
+        all.resize(all.size() + static_cast<size_t>(widths[router]));
+        for (const auto& trace : batch.passes) {
+          const std::vector<layers::RouterTrace::Part>& parts = trace->routers[router].parts;
+          if (parts.empty()) continue;
+          const Tensor own = parts[learner].counts.on({});
+          const auto values = own.values<int32_t>();
+          std::transform(values.begin(), values.end(), all.begin() + first, all.begin() + first,
+                         std::plus<>());
+        }
+      }
+  const layers::ModelRanks& ranks = model.ranks();
+  for (collectives::Group* const group : {ranks.context, ranks.stages.ranks})
+    if (group != nullptr) group->sum("tokens of experts", std::span<int64_t>(all));
+  std::vector<std::vector<std::vector<Tensor>>> counts;
+  auto next = all.begin();
+  for (const StagedTraces& batch : batches) {
+    counts.emplace_back(batch.learners);
+    for (std::vector<Tensor>& of_learner : counts.back())
+      for (const int64_t width : widths) {
+        const std::vector<int32_t> values(next, next + width);
+        of_learner.push_back(Tensor::from(values).on(model.device()));
+        next += width;
+      }
   }
   return counts;
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,18 @@ struct RouterLoad {
 // expert, by router, [experts + 1] int32; empty where one rank has all tokens.
 std::vector<Tensor> counts_of_context(const layers::Decoder& model, const layers::RouterTrace& trace,
                                       size_t part);
+
+// What the routers of this stage recorded in the passes over one micro-batch, one for each of its parts of
+// the layers. `learners`: how many have rows in it.
+struct StagedTraces {
+  std::vector<std::shared_ptr<layers::RouterTrace>> passes = {};
+  size_t learners = 1;
+};
+
+// Of each micro-batch, by learner and by router, what counts_of_context() is of one pass: of the routers of
+// all stages, whose ranks all call it.
+std::vector<std::vector<std::vector<Tensor>>> counts_of_stages(const layers::Decoder& model,
+                                                               std::span<const StagedTraces> batches);
 
 // What routers recorded in the passes of a step; a device may still be computing it.
 class PendingLoads {

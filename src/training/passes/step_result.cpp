@@ -58,6 +58,10 @@ void PendingStep::add_work(int64_t tokens, double flops) {
   known_.flops += flops;
 }
 
+void PendingStep::add_objective_work(double flops) {
+  if (ranks_.judges) known_.flops += flops;
+}
+
 void PendingStep::add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll,
                            std::vector<DocumentSpan> documents) {
   losses_.push_back(start_reading(loss));
@@ -73,11 +77,11 @@ void PendingStep::add_known(double loss, std::optional<Sums>& all, const Sums& s
 }
 
 void PendingStep::add_preference(double loss, const PreferenceResult& sums) {
-  if (ranks_.counts) add_known(loss, known_.preference, sums);
+  if (ranks_.judges) add_known(loss, known_.preference, sums);
 }
 
 void PendingStep::add_policy(double loss, const PolicyResult& sums) {
-  if (ranks_.counts) add_known(loss, known_.policy, sums);
+  if (ranks_.judges) add_known(loss, known_.policy, sums);
 }
 
 void PendingStep::add_distillation(double loss, const DistillationResult& sums) {

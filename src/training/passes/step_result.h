@@ -110,10 +110,13 @@ class PendingStep {
   float scale() const { return static_cast<float>(1 / at_least_one(known_.target_tokens)); }
   // Of the rows; of ranks that have the same ones, one counts it.
   void add_work(int64_t tokens, double flops);
+  // Of what an objective computes besides the model's passes, where their loss is formed.
+  void add_objective_work(double flops);
   // Of the rank's tokens of one micro-batch, each read when it is computed; `documents` has what is here of
   // them. `z` and `nll` may be undefined: not needed.
   void add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll, std::vector<DocumentSpan> documents);
-  // Of the rows of one micro-batch, known already: of ranks that have the same ones, one counts it.
+  // Of the rows of one micro-batch, known already where their loss is formed: of ranks that have the same
+  // ones, one counts it.
   void add_preference(double loss, const PreferenceResult& sums);
   void add_policy(double loss, const PolicyResult& sums);  // the same
   // Of the rank's tokens of one micro-batch, known already.

@@ -1,6 +1,7 @@
 #include "parallel/layout_file.h"
 
 #include "base/text.h"
+#include "parallel/model_parts.h"
 
 namespace temper::parallel {
 namespace {
@@ -51,6 +52,21 @@ Json::Object mesh_json(const Mesh& mesh) {
   return json;
 }
 
+// Ranks that follow one another are of one stage.
+Json::Array stages_json(const layers::ModelStages& stages, const Mesh& mesh) {
+  Json::Array list;
+  for (int stage = 0; stage < stages.count(); ++stage) {
+    Json::Array layers;
+    for (const LayerRange& part : layers_of_stage(stages, stage))
+      layers.push_back(range(part.first, part.count()));
+    list.push_back(Json::Object{{"ranks", range(int64_t{stage} * mesh.size(), mesh.size())},
+                                {"layers", std::move(layers)},
+                                {"embedding", stage == 0},
+                                {"head", stage + 1 == stages.count()}});
+  }
+  return list;
+}
+
 Json::Array shape_of(const Shape& shape) {
   Json::Array dims;
   for (int i = 0; i < shape.ndim(); ++i) dims.push_back(shape[i]);
@@ -59,24 +75,30 @@ Json::Array shape_of(const Shape& shape) {
 
 }  // namespace
 
-Json layout_json(const layers::ParameterStore& parameters) {
+Json layout_json(const layers::ParameterStore& parameters, const layers::ModelStages& stages) {
   const Layout& layout = parameters.layout();
   const Mesh& mesh = layout.mesh();
+  const std::vector<int>& copies = layout.stages().copies;
   Json::Array list;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const WeightSpec& spec = parameters.spec(i);
     const Placement held = layout[i].is_flat() ? layout[i].unsharded() : layout[i];
     Json::Array axes;
     for (const WeightAxis& axis : spec.axes) axes.emplace_back(axis.name);
-    list.push_back(Json::Object{{"name", spec.name},
-                                {"shape", shape_of(held.whole())},
-                                {"axes", std::move(axes)},
-                                {"parts", parts_of(held)},
-                                {"gathered before its layer", layout[i].is_flat()},
-                                {"ranks that divide its state", spec.buffer ? 1 : layout.shards(i)},
-                                {"gradient summed over", summed_over(held, mesh)}});
+    Json::Object parameter{{"name", spec.name},
+                           {"shape", shape_of(held.whole())},
+                           {"axes", std::move(axes)},
+                           {"parts", parts_of(held)},
+                           {"gathered before its layer", layout[i].is_flat()},
+                           {"ranks that divide its state", spec.buffer ? 1 : layout.shards(i)},
+                           {"gradient summed over", summed_over(held, mesh)}};
+    if (!copies.empty() && copies[i] >= 0) parameter.emplace_back("stage that has a copy", copies[i]);
+    list.push_back(std::move(parameter));
   }
-  return Json::Object{{"ranks", layout.ranks()}, {"mesh", mesh_json(mesh)}, {"parameters", std::move(list)}};
+  Json::Object all{{"ranks", layout.ranks()}, {"mesh", mesh_json(mesh)}};
+  if (stages.count() > 1) all.emplace_back("stages", stages_json(stages, mesh));
+  all.emplace_back("parameters", std::move(list));
+  return all;
 }
 
 }  // namespace temper::parallel

@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "collectives/local/local.h"
+#include "models/model.h"
+#include "parallel/mesh_groups.h"
+#include "parallel/model_parts.h"
+#include "tests/support/tiny_model.h"
+
 namespace temper::parallel {
 namespace {
 
@@ -34,6 +40,38 @@ TEST(LayoutFile, NamesTheAxesOfTheMesh) {
                                             R"(["experts*width", "hidden"])"}));
   EXPECT_EQ(summed, (std::vector<std::string>{"replicate, shard, tensor, expert", "replicate, shard, expert",
                                               "replicate, shard"}));
+}
+
+// Of a pipeline, which layers and ranks each stage has, and which parameters two of them have.
+TEST(LayoutFile, NamesTheStages) {
+  Json config = tiny_config("qwen3");
+  config.set("num_hidden_layers", 5);
+  config.set("tie_word_embeddings", true);
+  const std::unique_ptr<collectives::Group> all = collectives::planned_group(4, 2);
+  const MeshGroups groups(*all, {.tensor = 2});
+  const auto layout_of = [&](int chunks) {
+    models::BuildOptions build;
+    build.counted = true;
+    build.ranks = with_parts(groups.model(), models::configure(config, "tiny"), chunks);
+    const auto model = models::build_model(config, "tiny", build);
+    return layout_json(model->decoder.parameters(), model->decoder.ranks().stages);
+  };
+  const Json layout = layout_of(2);
+  EXPECT_EQ(layout.at("ranks"), Json(4));
+  EXPECT_EQ(layout.at("stages").dump(),
+            R"([{"ranks": [0, 2], "layers": [[0, 2], [3, 1]], "embedding": true, "head": false}, )"
+            R"({"ranks": [2, 2], "layers": [[2, 1], [4, 1]], "embedding": false, "head": true}])");
+  std::map<std::string, int64_t> first_ranks, copies;
+  for (const Json& parameter : layout.at("parameters").as_array()) {
+    const std::string& name = parameter.at("name").as_string();
+    first_ranks[name] = parameter.at("parts").as_array().front().at("rank").as_int();
+    if (const Json* copy = parameter.find("stage that has a copy")) copies[name] = copy->as_int();
+  }
+  EXPECT_EQ(first_ranks.at("layers.1.mlp.down.weight"), 0);
+  EXPECT_EQ(first_ranks.at("layers.2.mlp.down.weight"), 2);
+  EXPECT_EQ(first_ranks.at("norm.weight"), 2);
+  EXPECT_EQ(copies, (std::map<std::string, int64_t>{{"embedding.weight", 1}}));
+  EXPECT_EQ(layout_of(1).at("stages").as_array().front().at("layers").dump(), "[[0, 3]]");
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 
 #include <array>
 
-#include "parallel/pipeline/layer_parts.h"
-
 namespace temper::parallel {
 
 // Of one document of a usual length. An embedding reads rows, which costs next to nothing.
@@ -21,6 +19,16 @@ layers::ModelRanks with_parts(layers::ModelRanks ranks, const layers::DecoderCon
   for (size_t part = 0; part < parts.size(); ++part)
     stages.parts.insert(stages.parts.end(), static_cast<size_t>(parts[part].count()), static_cast<int>(part));
   return ranks;
+}
+
+std::vector<LayerRange> layers_of_stage(const layers::ModelStages& stages, int stage) {
+  std::vector<LayerRange> ranges;
+  if (stages.parts.empty()) return ranges;
+  for (int part = stage; part < stages.num_parts(); part += stages.count()) {
+    const auto [first, last] = stages.layers_of(part, stages.parts.size());
+    ranges.push_back({static_cast<int>(first), static_cast<int>(last)});
+  }
+  return ranges;
 }
 
 }  // namespace temper::parallel

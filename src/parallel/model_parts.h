@@ -1,5 +1,8 @@
 #pragma once
+#include <vector>
+
 #include "layers/decoder.h"
+#include "parallel/pipeline/layer_parts.h"
 
 namespace temper::parallel {
 
@@ -9,5 +12,8 @@ namespace temper::parallel {
 //
 // An Error where there are more parts than layers, which says how many fit.
 layers::ModelRanks with_parts(layers::ModelRanks ranks, const layers::DecoderConfig& model, int chunks = 1);
+
+// The layers that a stage has, part by part. Of one stage none: it has all of them.
+std::vector<LayerRange> layers_of_stage(const layers::ModelStages& stages, int stage);
 
 }  // namespace temper::parallel

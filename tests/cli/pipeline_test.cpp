@@ -20,6 +20,55 @@ TEST_F(Pipeline, LearnsWhatOneRankLearns) {
                      one + "/adapters/a");
 }
 
+// References are computed by all stages together: once and stored, by a second model, or by the model without
+// its adapter; KTO asks for them in every update.
+TEST_F(Pipeline, LearnsJudgedAnswers) {
+  const std::string flags =
+      "--recipe preference --data.max_length 96 --train.steps 4 --train.micro_batch_tokens 192 "
+      "--eval.every_steps 2 "
+      "--data.eval " +
+      folder() + "/pairs_eval.jsonl --data.train " + folder() + "/pairs_train.jsonl ";
+  expect_on_meshes("dpo", flags, train("dpo_unstaged", flags),
+                   {"--ranks 2 --parallel.pipeline 2",
+                    "--ranks 4 --parallel.pipeline 2 --parallel.context 2 --preference.precompute false"});
+  const std::string adapter = flags + "--adapters \"[{name: a, rank: 4}]\" ",
+                    one = train("dpo_adapter", adapter);
+  expect_same_course(train("dpo_adapter_staged", adapter + "--ranks 2 --parallel.pipeline 2") + "/adapters/a",
+                     one + "/adapters/a");
+  const std::string judged =
+      "--recipe preference --preference.loss kto --data.max_length 96 --train.steps 4 "
+      "--train.micro_batch_tokens 96 --data.train " +
+      folder() + "/judged_train.jsonl ";
+  expect_on_meshes("kto", judged, train("kto_unstaged", judged), {"--ranks 2 --parallel.pipeline 2"});
+}
+
+// A teacher's logits that are stored, by one rank or by stages; a teacher in memory is refused.
+TEST_F(Pipeline, LearnsStoredLogits) {
+  const auto flags = [&](const std::string& logits) {
+    return "--recipe distill --distill.teacher " + folder() +
+           "/model --distill.top_k 8 --distill.teacher_logits " + folder() + "/" + logits +
+           " --train.steps 4 --train.micro_batch_tokens 64 ";
+  };
+  const std::string stages = "--ranks 2 --parallel.pipeline 2 ",
+                    one = train("logits_unstaged", flags("logits"));
+  expect_same_course(train("logits_staged", flags("logits") + stages), one);
+  expect_same_course(train("logits_by_stages", flags("logits_of_stages") + stages), one);
+}
+
+// Copies of the embedding and of the head, which are one weight in the model, are on the first and the last
+// stage; a checkpoint of stages continues on one rank.
+TEST_F(Pipeline, TrainsModulesInFull) {
+  for (const char* modules : {"[embed_tokens]", "[lm_head]", "[embed_tokens, lm_head, norm]"}) {
+    const std::string name = "full" + std::to_string(std::string(modules).size()),
+                      flags = std::string("--train.micro_batch_tokens 64 --train.schedule.type constant ") +
+                              "--adapters \"[{name: a, rank: 4, modules_to_save: " + modules + "}]\" ",
+                      stages = "--ranks 2 --parallel.pipeline 2 ", one = train(name, flags) + "/adapters/a";
+    expect_same_course(train(name + "_staged", flags + stages) + "/adapters/a", one);
+    train(name + "_continued", flags + stages + "--train.steps 5");
+    expect_same_course(train(name + "_continued", flags) + "/adapters/a", one);
+  }
+}
+
 // In processes, whose transfers are messages: the bits of threads.
 TEST_F(Pipeline, OfProcessesGivesTheBitsOfThreads) {
   const std::string flags =
@@ -44,6 +93,26 @@ TEST_F(Pipeline, ContinuesItsCheckpoints) {
   }
 }
 
+// Before a run, and of one: which layers each stage has, and what each needs.
+TEST_F(Pipeline, IsPlannedStageByStage) {
+  const std::string out = folder() + "/planned",
+                    command = "train " + yaml() + " --output " + out +
+                              " --train.micro_batch_tokens 64 --explain-memory --parallel.pipeline 2 ";
+  const Outcome dry = run(command + "--ranks 4 --dry-run");
+  ASSERT_EQ(dry.code, 0) << dry.err;
+  expect_has(dry.out, "ranks          4: pipeline 2, replicate 2, shard 1; memory is that of a rank of the");
+  expect_has(dry.out, "stage 0        layers 0 to 1, embedding; memory about ");
+  expect_has(dry.out, "stage 1        layer 2, head; memory about ");
+  expect_has(dry.out, "planned           stage 0      stage 1\n");
+  EXPECT_FALSE(exists(out + "/layout.json"));
+
+  const Outcome done = run(command + "--ranks 2 --train.steps 2");
+  ASSERT_EQ(done.code, 0) << done.err;
+  expect_has(done.err, "planned           stage 0      stage 1\n");
+  const Json layout = Json::parse_file(out + "/layout.json");
+  EXPECT_EQ(layout.at("stages").as_array().at(1).at("layers").dump(), "[[2, 1]]");
+}
+
 TEST_F(Pipeline, IsVerifiedBeforeARun) {
   const std::string goldens = TEMPER_SOURCE_DIR "/tests/goldens/";
   for (const char* model :
@@ -53,6 +122,18 @@ TEST_F(Pipeline, IsVerifiedBeforeARun) {
     EXPECT_EQ(outcome.code, 0) << model << ": " << outcome.err;
     expect_has(outcome.out, "2 ranks: pipeline 2, replicate 1, shard 1");
   }
+}
+
+using NightlyPipeline = Pipeline;
+
+// Runs of two stages, also of two parts each, whose processes are killed at random end with the bits of one
+// that was not disturbed.
+TEST_F(NightlyPipeline, KilledAtRandomEndsWithTheSameBits) {
+  const int status = std::system(("python3 " TEMPER_SOURCE_DIR "/tools/torture/kills.py " TEMPER_BINARY
+                                  " --kills 24 --ranks 2 --runs pipeline,interleaved >" +
+                                  folder() + "/kills 2>&1 </dev/null")
+                                     .c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_file(folder() + "/kills");
 }
 
 TEST_F(Pipeline, SaysWhatItCannotDo) {
@@ -65,10 +146,14 @@ TEST_F(Pipeline, SaysWhatItCannotDo) {
   const std::string two = "--ranks 2 --parallel.pipeline 2 ";
   expect_has(refusal("--ranks 3 --parallel.pipeline 2"),
              "[parallel.pipeline] is 2, but the number of ranks is 3");
-  expect_has(refusal("--ranks 4 --parallel.pipeline 4"), "the model has 3 layers");
+  expect_has(refusal("--ranks 4 --parallel.pipeline 4"),
+             "[parallel.pipeline] is 4, but the model has 3 layers, and each part needs one; possible are "
+             "{pipeline: 2, replicate: 2, shard: 1} (about ");
   expect_has(refusal("--parallel.pipeline_chunks 2"), "[parallel.pipeline_chunks] is 2");
   expect_has(refusal(two + "--quantize.preset INT8_WEIGHT_ONLY"), "[parallel.pipeline] is 2, but quantizers");
   expect_has(refusal(two + "--eval.exact_match 4"), "eval.exact_match");
+  expect_has(refusal(two + "--recipe distill --distill.teacher " + folder() + "/model"),
+             "recipe distill asks a teacher in memory");
   expect_has(refusal("--parallel.pipeline 0"), "'parallel.pipeline': expected an integer at least 1");
 }
 

@@ -1,5 +1,8 @@
 #include "collectives/local/local.h"
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "base/parts/registry.h"
 #include "collectives/launch.h"
 #include "collectives/received_numbers.h"
@@ -16,10 +19,11 @@ class NoPairs final : public Pairs {
   void do_exchange(const PairCalls&) override {}
 };
 
-// Rank 0 of `ranks`; the other ranks do not exist.
+// One of `ranks` ranks of the whole run; the other ranks do not exist.
 class Only final : public Group {
  public:
-  Only(int ranks, const char* name) : Group(0, ranks, name, all_ranks(ranks)), pairs_(*this) {}
+  Only(int rank, std::vector<int> ranks, std::string name)
+      : Group(place_of(rank, ranks), static_cast<int>(ranks.size()), std::move(name), ranks), pairs_(*this) {}
   Pairs& pairs() override { return pairs_; }
 
  private:
@@ -34,7 +38,14 @@ class Only final : public Group {
   }
   void do_disconnect() override { received_.give_back(); }
   std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int) override {
-    return std::make_unique<Only>(static_cast<int>(ranks.size()), name.c_str());
+    return std::make_unique<Only>(world_ranks()[static_cast<size_t>(rank())], std::move(ranks),
+                                  std::move(name));
+  }
+
+  static int place_of(int rank, const std::vector<int>& ranks) {
+    const auto found = std::ranges::find(ranks, rank);
+    invariant(found != ranks.end(), "a rank is in its groups");
+    return static_cast<int>(found - ranks.begin());
   }
 
   // What a group of GPUs takes for sums.
@@ -54,11 +65,13 @@ void launch_here(const LaunchOptions& options, const Body& body) {
 }  // namespace
 
 Group& alone() {
-  static Only group(1, "local");
+  static Only group(0, {0}, "local");
   return group;
 }
 
-std::unique_ptr<Group> planned_group(int ranks) { return std::make_unique<Only>(ranks, "planned"); }
+std::unique_ptr<Group> planned_group(int ranks, int rank) {
+  return std::make_unique<Only>(rank, all_ranks(ranks), "planned");
+}
 
 void register_local() { registry<Launch>().add("local", launch_here); }
 

@@ -9,8 +9,8 @@ namespace temper::collectives {
 // Any thread may use it.
 Group& alone();
 
-// Rank 0 of `ranks`, without the others: every collective allocates the memory that it needs and moves no
-// data. For plans, on a device that only counts memory.
-std::unique_ptr<Group> planned_group(int ranks);
+// One of `ranks` ranks, without the others: every collective allocates the memory that it needs and moves no
+// data. Its parts are those of the ranks that this one is in. For plans, on a device that only counts memory.
+std::unique_ptr<Group> planned_group(int ranks, int rank = 0);
 
 }  // namespace temper::collectives

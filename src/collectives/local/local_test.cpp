@@ -33,6 +33,17 @@ TEST(Planned, GroupsOfGpusTakeTheMemoryOfTheirSums) {
   EXPECT_EQ(live(gpu), before + ReceivedNumbers::kBytes);
 }
 
+// A plan may be that of any rank, which has its place in each of its groups.
+TEST(Planned, ARankIsInItsGroups) {
+  const std::unique_ptr<Group> all = planned_group(6, 4), stage = all->part("stage", {3, 4, 5}),
+                               pair = stage->part("pair", {1, 2});
+  EXPECT_EQ(all->rank(), 4);
+  EXPECT_EQ(stage->rank(), 1);
+  EXPECT_EQ(stage->size(), 3);
+  EXPECT_EQ(pair->rank(), 0);
+  EXPECT_EQ(pair->world_ranks(), (std::vector{4, 5}));
+}
+
 // An arena is of work that is captured, whose memory a rollout's sleep takes away; the numbers stay.
 TEST(Planned, WhatGpusReceiveIsInNoArena) {
   const Device gpu{DeviceType::kCounted, 1};

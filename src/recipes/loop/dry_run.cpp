@@ -13,6 +13,7 @@
 #include "recipes/loop/train_step.h"
 #include "recipes/parts/update_time.h"
 #include "recipes/plans/run_kernels.h"
+#include "recipes/plans/stage_report.h"
 #include "training/rounded_weights.h"
 
 namespace temper::recipes {
@@ -54,6 +55,7 @@ class DryRun {
   std::string describe_model() const;
   std::string describe_learners();
   std::string describe_resources(const RunMemory& plan);
+  std::string describe_ranks(const PlannedDivision& planned, const RunMemory& plan) const;
   std::string describe_time();
   double seconds_of_update();
 
@@ -75,12 +77,8 @@ void DryRun::run() {
   if (const std::string rewards = try_rewards(learners_.front().inputs()); !rewards.empty())
     report += "rewards        " + rewards + "\n";
   report += describe_resources(plan);
-  const Mesh& mesh = options_.planned;
-  if (const int64_t stages = setup_.config.parallel.pipeline; stages > 1)
-    report += fmt::format("ranks          {}: pipeline {}, {}; memory is that of the first stage's\n",
-                          stages * mesh.size(), stages, to_string(mesh));
-  else if (mesh.size() > 1)
-    report += fmt::format("ranks          {}: {}; memory is that of each\n", mesh.size(), to_string(mesh));
+  if (options_.planned)
+    report += describe_ranks(*options_.planned, plan);
   else if (updates_ > 0)
     report += "time           " + describe_time() + "\n";
   print_answer(options_, report + "Nothing was trained (--dry-run).");
@@ -136,6 +134,16 @@ std::string DryRun::describe_resources(const RunMemory& plan) {
     report += fmt::format("CPU's memory   {} for copies of checkpoints that are being written\n",
                           format_bytes(plan.host_copies));
   return report;
+}
+
+std::string DryRun::describe_ranks(const PlannedDivision& planned, const RunMemory& plan) const {
+  const Mesh& mesh = planned.mesh;
+  const int64_t stages = planned.keys.pipeline;
+  if (stages == 1)
+    return fmt::format("ranks          {}: {}; memory is that of each\n", mesh.size(), to_string(mesh));
+  return fmt::format(
+      "ranks          {}: pipeline {}, {}; memory is that of a rank of the stage that needs most\n{}",
+      stages * mesh.size(), stages, to_string(mesh), describe_stages(plan.stages));
 }
 
 std::string DryRun::describe_time() {

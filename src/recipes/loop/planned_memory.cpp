@@ -9,6 +9,7 @@
 #include "recipes/parts/exchange_plan.h"
 #include "recipes/plans/mesh.h"
 #include "recipes/plans/plan.h"
+#include "recipes/plans/stage_report.h"
 #include "recipes/setup/rollout_model.h"
 
 namespace temper::recipes {
@@ -43,15 +44,17 @@ void size_cache(RunSetup& setup, const RunOptions& options, RunMemory& plan, int
 RunMemory plan_memory(RunSetup& setup, const Learners& learners, const RunOptions& options,
                       const ops::Preferences& preferred) {
   Setting setting{setup.model_config, setup.facts, preferred};
-  setting.mesh = options.dry_run ? options.planned : setup.mesh;
-  check_mesh(setting.mesh, setup.architecture, setup.config);
+  setting.mesh = options.planned ? options.planned->mesh : setup.mesh;
+  RunConfig config = setup.config;
+  if (options.planned) config.parallel = options.planned->keys;
+  check_mesh(setting.mesh, setup.architecture, config);
   check_rollout_mesh(setup, setting.mesh);
   setting.ranks_here = setup.ranks.on_machine().ranks;
   for (const auto& learner : learners) setting.samples.push_back(sample_rows(learner->inputs()));
-  RunMemory plan = rehearse(setup.config, setting);
+  RunMemory plan = rehearse(config, setting);
   const int64_t limit = pool(setup.facts.device).limit();
   if (plan.rollouts) size_cache(setup, options, plan, limit);
-  check_memory(setup.config, setting, plan, limit);
+  check_memory(config, setting, plan, limit);
   return plan;
 }
 
@@ -63,7 +66,12 @@ void print_answer(const RunOptions& options, const std::string& text) {
 
 void explain_memory(const RunSetup& setup, const RunOptions& options, const RunMemory& plan) {
   if (!options.explain_memory) return;
-  print_answer(options, memory_table(setup.phases->usage(), setup.phases->peak_live(), &plan));
+  // What a stage of a pipeline has in use is compared with its own plan; a dry run is no stage.
+  const auto stage = static_cast<size_t>(setup.ranks.rank() / setup.mesh.size());
+  const bool is_stage = !options.planned && !plan.stages.empty();
+  const MemoryPlan& own = is_stage ? plan.stages[stage] : static_cast<const MemoryPlan&>(plan);
+  print_answer(options, memory_table(setup.phases->usage(), setup.phases->peak_live(), &own));
+  if (!plan.stages.empty()) print_answer(options, stages_table(plan.stages));
   if (const std::string chunk = describe_chunk(setup.config); !chunk.empty()) print_answer(options, chunk);
 }
 

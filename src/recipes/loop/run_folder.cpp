@@ -33,8 +33,11 @@ void RunFolder::write_records(const RunSetup& setup, const Learners& learners) c
   for (const auto& learner : learners) LearnerFolder(learner->inputs()).keep_config(resolved_yaml_);
   if (learners.are_adapters()) write_config(files_.config(), resolved_yaml_);
   write_kernels(setup);
-  if (setup.mesh.size() > 1)
-    write_file(files_.layout(), parallel::layout_json(setup.model->decoder.parameters()).dump(2) + "\n");
+  if (!setup.ranks.is_alone())
+    write_file(files_.layout(),
+               parallel::layout_json(setup.model->decoder.parameters(), setup.model->decoder.ranks().stages)
+                       .dump(2) +
+                   "\n");
 }
 
 // A calibration is found once, and is exported with the configuration in the folder.

@@ -51,7 +51,7 @@ void plan_run(const RunConfig& config, const std::string& resolved_yaml, const R
   RunConfig here = config;
   here.parallel = {};
   RunOptions planned = options;
-  planned.planned = mesh_of(config, ranks);
+  planned.planned = {mesh_of(config, ranks), config.parallel};
   train(here, resolved_yaml, planned);
 }
 

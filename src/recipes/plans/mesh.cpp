@@ -76,10 +76,19 @@ Mesh with_degrees(const ParallelConfig& config, int ranks) {
     if (kMeshAxes[i].has_own_rows || given != "1")
       said.push_back(fmt::format("{} {}", kMeshAxes[i].name, given));
   }
-  const std::string possible = proposed_meshes(run, ranks);
+  const std::string possible = proposed_meshes(run, ranks * static_cast<int>(run.parallel.pipeline));
   fail("[parallel] {} make {} ranks, but there {}{}; {}", join(said, " and "), known,
        ranks == 1 ? "is 1" : fmt::format("are {}", ranks), of_stage,
        possible.empty() ? "no mesh of this number of ranks fits the model and the memory"
+                        : "possible are " + possible);
+}
+
+[[noreturn]] void refuse_stages(const std::string& reason, const Mesh& mesh,
+                                const layers::DecoderConfig& model, const RunConfig& config) {
+  const int ranks = mesh.size() * static_cast<int>(config.parallel.pipeline);
+  const std::string possible = proposed_meshes(config, ranks, &model);
+  fail("{}; {}", reason,
+       possible.empty() ? "no division between this number of ranks fits the model and the memory"
                         : "possible are " + possible);
 }
 
@@ -133,7 +142,9 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
     fail(
         "[parallel.sequence] is false, but the routers of a mixture on several tensor ranks need it; leave "
         "it out");
-  check_pipeline(model, config);
+  if (const std::string reason = too_few_layers(model, config.parallel); !reason.empty())
+    refuse_stages(reason, mesh, model, config);
+  check_pipeline(config);
   check_quantized(mesh, model, config);
   if (mesh.tensor * mesh.expert > 1) check_divided(model, mesh, config);
   if (mesh.context > 1) layers::context_method_of(model, mesh);  // says what cannot be divided

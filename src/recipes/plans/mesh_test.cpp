@@ -78,7 +78,10 @@ TEST(Mesh, StagesHaveEqualPartsOfTheRanks) {
       error_of([&] { mesh_of(config, 8); }),
       "[parallel.pipeline] is 3, but the number of ranks is 8, which it does not divide; set it to 1, 2, "
       "4 or 8");
-  expect_has(error_of([&] { mesh_of(config, 9); }), "make 2 ranks, but there are 3 in each of 3 stages; ");
+  EXPECT_EQ(error_of([&] { mesh_of(config, 9); }),
+            "[parallel] replicate auto and shard 1 and tensor 2 make 2 ranks, but there are 3 in each of 3 "
+            "stages; possible are {pipeline: 3, replicate: 3, shard: 1}, {pipeline: 3, replicate: 1, shard: "
+            "3}, {pipeline: 3, replicate: 1, shard: 3, shard_level: 3}");
   config.parallel.pipeline = 1;
   config.parallel.pipeline_chunks = 2;
   expect_has(error_of([&] { mesh_of(config, 4); }), "[parallel.pipeline_chunks] is 2, but ");
@@ -97,31 +100,42 @@ TEST(Mesh, StagesRefuseWhatNeedsAllLayers) {
   EXPECT_EQ(
       refusal("qwen3", [](RunConfig& run) { run.parallel.pipeline_chunks = 2; }),
       "[parallel.pipeline] is 2, with 2 parts of the layers each, but the model has 2 layers, and each part "
-      "needs one; set parallel.pipeline to at most 1, or parallel.pipeline_chunks to at most 1");
+      "needs one; possible are {pipeline: 2, replicate: 1, shard: 1}, {replicate: 2, shard: 1}, {replicate: "
+      "1, shard: 2}");
   EXPECT_EQ(refusal("qwen3", [](RunConfig& run) { run.parallel.pipeline = 3; }),
-            "[parallel.pipeline] is 3, but the model has 2 layers, and each part needs one; set "
-            "parallel.pipeline to at most 2");
-  const auto balanced = [](RunConfig& run) { run.train.router.balance_loss = 0.1; };
-  expect_has(refusal("qwen3_moe", balanced), "set train.router.balance_scope to global");
-  EXPECT_EQ(refusal("qwen3_moe",
-                    [&](RunConfig& run) {
-                      balanced(run);
-                      run.train.router.global_balance = true;
-                    }),
-            "");
-  expect_has(refusal("qwen3_moe",
-                     [&](RunConfig& run) {
-                       balanced(run);
-                       run.adapters = {{.name = "a"}};
-                     }),
-             "the load balancing loss of adapters");
-  expect_has(
-      refusal("qwen3", [&](RunConfig& run) { run.adapters = {{.name = "a", .modules_to_save = {"norm"}}}; }),
-      "adapter 'a' trains modules in full");
-  for (const char* recipe : {"preference", "grpo", "distill"})
-    expect_has(refusal("qwen3", [&](RunConfig& run) { run.recipe = recipe; }),
-               fmt::format("recipe {} needs all layers on every rank", recipe));
+            "[parallel.pipeline] is 3, but the model has 2 layers, and each part needs one; possible are "
+            "{replicate: 3, shard: 1}, {replicate: 1, shard: 3}, {replicate: 1, shard: 3, shard_level: 3}");
+  EXPECT_EQ(refusal("qwen3_moe", [](RunConfig& run) { run.train.router.balance_loss = 0.1; }), "");
+  const auto of_recipe = [&](const char* recipe) {
+    return refusal("qwen3", [&](RunConfig& run) { run.recipe = recipe; });
+  };
+  expect_has(of_recipe("grpo"), "recipe grpo needs all layers on every rank");
+  expect_has(of_recipe("distill"),
+             "recipe distill asks a teacher in memory, all of whose layers it needs on a rank; store its");
+  EXPECT_EQ(of_recipe("preference"), "");
   expect_has(refusal("qwen3", [](RunConfig& run) { run.eval.exact_match = 1; }), "eval.exact_match");
+}
+
+// Four stages of two layers have none: two of them do, with the degrees that were named. What more stages
+// than were named could do comes last.
+TEST(Mesh, ProposalsHaveStages) {
+  Json json = tiny_config("qwen3");
+  json.set("num_hidden_layers", 2);
+  const layers::DecoderConfig model = models::configure(json, "config.json");
+  RunConfig config = with_degrees_of({"auto", "1", "1", "2", "1"});
+  config.parallel.pipeline = 4;
+  EXPECT_EQ(proposed_meshes(config, 8, &model),
+            "{pipeline: 2, replicate: 2, shard: 1, tensor: 2}, {pipeline: 2, replicate: 1, shard: 2, tensor: "
+            "2}, {pipeline: 2, replicate: 1, shard: 2, shard_level: 3, tensor: 2}");
+  const auto mesh_of_last = [&](int64_t pipeline) {
+    RunConfig other = with_degrees_of({"auto", "1", "1", "1", "1"});
+    other.parallel.pipeline = pipeline;
+    return proposed_meshes(other, 2, &model);
+  };
+  EXPECT_EQ(mesh_of_last(1),
+            "{replicate: 2, shard: 1}, {replicate: 1, shard: 2}, {replicate: 1, shard: 2, shard_level: 3}");
+  EXPECT_EQ(mesh_of_last(2),
+            "{pipeline: 2, replicate: 1, shard: 1}, {replicate: 2, shard: 1}, {replicate: 1, shard: 2}");
 }
 
 // What the configuration says of axes that divide layers stays where it can; each level is on its axis.

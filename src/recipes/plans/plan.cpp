@@ -102,9 +102,9 @@ std::string what_or_which_mesh(const RunConfig& config, const Setting& setting, 
     if (!way.empty()) ways.push_back(way);
   };
   add(what_would_fit(config, setting, limit));
-  if (setting.mesh.size() > 1)
-    if (const std::string meshes = proposed_meshes(config, setting, setting.mesh.size(), limit);
-        !meshes.empty())
+  const int ranks = setting.mesh.size() * static_cast<int>(config.parallel.pipeline);
+  if (ranks > 1)
+    if (const std::string meshes = proposed_meshes(config, setting, ranks, limit); !meshes.empty())
       add("parallel: " + meshes);
   return join(ways, "; or ");
 }

@@ -10,6 +10,7 @@
 #include "data/rows/answers.h"
 #include "models/folder_config.h"
 #include "models/model.h"
+#include "parallel/model_parts.h"
 #include "parallel/weight_copy.h"
 #include "recipes/keys/adapter_config.h"
 #include "recipes/keys/recipe.h"
@@ -40,11 +41,12 @@ std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json
 }
 
 std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setting& setting,
-                                            const layers::ModelRanks& ranks) {
+                                            const parallel::MeshGroups& groups) {
   const std::optional<std::string> folder = recipe_of(config).second_model(config);
   if (!folder) return nullptr;
   const Json model = *folder == config.model.path ? setting.model : models::config_of_folder(*folder);
-  return counted_model(config, model, setting, ranks, true);
+  const layers::DecoderConfig architecture = models::configure(model, join_path(*folder, "config.json"));
+  return counted_model(config, model, setting, model_ranks(groups, architecture, config), true);
 }
 
 optimizers::AdamWOptions optimizer_options(const RunConfig& config) {
@@ -74,10 +76,10 @@ std::vector<data::PackedRow> shortened(std::vector<data::PackedRow> rows) {
   return rows;
 }
 
-// The ranks of a plan, of which this one is rehearsed.
+// The ranks of a plan, of which the first one of a stage is rehearsed.
 struct PlannedRanks {
-  explicit PlannedRanks(const Mesh& mesh, int64_t stages = 1)
-      : all(collectives::planned_group(mesh.size() * static_cast<int>(stages))), groups(*all, mesh) {}
+  explicit PlannedRanks(const Mesh& mesh, int stages = 1, int stage = 0)
+      : all(collectives::planned_group(mesh.size() * stages, mesh.size() * stage)), groups(*all, mesh) {}
   // Of an update's rows those of the first rank, which are as many as another's, and at least one.
   std::vector<data::PackedRow> own(const std::vector<data::PackedRow>& rows) const {
     std::vector<data::PackedRow> mine = training::rows_of_rank(rows, 0, groups.rows().size());
@@ -236,15 +238,16 @@ MemoryPlan peaks_of(const Pool& memory) {
   return plan;
 }
 
-// `counted`: the pool of the device.
-void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& counted, RunMemory& plan) {
-  const PlannedRanks ranks(setting.mesh, config.parallel.pipeline);
+// `counted`: the pool of the device. Returns the layers of the stage.
+std::vector<parallel::LayerRange> rehearse_on(const RunConfig& config, const Setting& setting, int stage,
+                                              const Pool& counted, RunMemory& plan) {
+  const PlannedRanks ranks(setting.mesh, static_cast<int>(config.parallel.pipeline), stage);
   const layers::DecoderConfig architecture = models::configure(
       setting.model, join_path(config.model.path, "config.json"), models::Purpose::kTraining);
   const std::unique_ptr<models::Model> model =
       counted_model(config, setting.model, setting, model_ranks(ranks.groups, architecture, config));
   model->decoder.prepare_positions(config.data.max_length);
-  const std::unique_ptr<models::Model> second = second_model(config, setting, ranks.groups.model());
+  const std::unique_ptr<models::Model> second = second_model(config, setting, ranks.groups);
   const RehearsedCritic critic(config, setting, ranks);
   const Recipe& recipe = recipe_of(config);
   Recipe::Objective objective;
@@ -267,6 +270,21 @@ void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& co
   };
   config.adapters.empty() ? rehearse_model(config, *model, setting.sample_of(0), objective, ranks, after)
                           : rehearse_adapters(config, *model, setting, objective, ranks, after);
+  return parallel::layers_of_stage(model->decoder.ranks().stages, stage);
+}
+
+RunMemory rehearse_stage(const RunConfig& config, const Setting& setting, int stage,
+                         std::vector<parallel::LayerRange>& layers) {
+  const bool apart = setting.facts.hardware != hardware::kCpu;
+  Pool &host = pool(kCountedHost), &counted = apart ? pool({DeviceType::kCounted, 1}) : host;
+  counted.reset_peak();
+  host.reset_peak();
+  RunMemory plan;
+  layers = rehearse_on(config, setting, stage, counted, plan);
+  static_cast<MemoryPlan&>(plan) = plan.updates;
+  if (plan.rollouts) plan.set_cache(plan.rollouts->least_cache());
+  if (apart) plan.host_copies = host.usage()[static_cast<size_t>(MemoryTag::kData)].peak;
+  return plan;
 }
 
 }  // namespace
@@ -280,16 +298,16 @@ void RunMemory::set_cache(int64_t tokens) {
 RunMemory rehearse(const RunConfig& config, const Setting& setting) {
   static std::mutex mutex;  // one at a time: the pools are the process's
   const std::lock_guard lock(mutex);
-  const bool apart = setting.facts.hardware != hardware::kCpu;
-  Pool &host = pool(kCountedHost), &counted = apart ? pool({DeviceType::kCounted, 1}) : host;
-  counted.reset_peak();
-  host.reset_peak();
-  RunMemory plan;
-  rehearse_on(config, setting, counted, plan);
-  static_cast<MemoryPlan&>(plan) = plan.updates;
-  if (plan.rollouts) plan.set_cache(plan.rollouts->least_cache());
-  if (apart) plan.host_copies = host.usage()[static_cast<size_t>(MemoryTag::kData)].peak;
-  return plan;
+  RunMemory most;
+  std::vector<StageMemory> stages;
+  for (int stage = 0; stage < config.parallel.pipeline; ++stage) {
+    std::vector<parallel::LayerRange> layers;
+    RunMemory plan = rehearse_stage(config, setting, stage, layers);
+    stages.push_back({plan, std::move(layers)});
+    if (stage == 0 || plan.total > most.total) most = std::move(plan);
+  }
+  if (stages.size() > 1) most.stages = std::move(stages);
+  return most;
 }
 
 }  // namespace temper::recipes

@@ -6,6 +6,7 @@
 #include "data/rows/pack.h"
 #include "device/memory.h"
 #include "ops/selection.h"
+#include "parallel/pipeline/layer_parts.h"
 #include "recipes/keys/run_config.h"
 #include "recipes/parts/rollout_memory.h"
 #include "weights/layout.h"
@@ -30,27 +31,34 @@ struct Setting {
   HardwareFacts facts;
   ops::Preferences preferred = {};   // kernels to try first where the configuration says nothing
   std::vector<Sample> samples = {};  // of each learner: the model, or each adapter
-  Mesh mesh = {};                    // of the ranks; the plan is one rank's
+  Mesh mesh = {};                    // of the ranks of a stage; the plan is one rank's
   int ranks_here = 1;                // of this machine, which share the CPU's memory
 
   Sample sample_of(size_t learner) const { return learner < samples.size() ? samples[learner] : Sample(); }
 };
 
-// What a run has in use at most, on its device.
+// A stage of a pipeline, and what each of its ranks has in use at most.
+struct StageMemory : MemoryPlan {
+  std::vector<parallel::LayerRange> layers = {};
+};
+
+// What a run has in use at most, on its device. Of several stages (parallel.pipeline), that of the stage that
+// needs most.
 struct RunMemory : MemoryPlan {
   int64_t host_copies = 0;  // and of the CPU's memory, where the device is apart from it
   // Of runs that learn from their own answers: updates, and rollouts. The run's plan is the most of both,
   // with the smallest cache that rollouts can do with.
   MemoryPlan updates = {};
   std::optional<RolloutMemory> rollouts = {};
+  std::vector<StageMemory> stages = {};  // where there are several
 
   void set_cache(int64_t tokens);  // the plan with so large a cache
 };
 
 // Goes through a run's first updates and an evaluation on a device that only counts, with the model,
 // adapters, kernels, objective and trainer that the run will have and rows as full as they can be: what is in
-// use there at most is what the run will have in use. No weights are read, nothing is computed. An Error
-// where the run could not be built.
+// use there at most is what the run will have in use. Of a pipeline it does so for each stage. No weights are
+// read, nothing is computed. An Error where the run could not be built.
 RunMemory rehearse(const RunConfig& config, const Setting& setting);
 
 }  // namespace temper::recipes

@@ -1,13 +1,14 @@
-"""Small models of every kind that ranks divide otherwise, and the ways in which tools/sweep_layouts.py trains them."""
+"""Small models of every kind that ranks divide otherwise, with a layer for each part of the longest pipeline, and the ways in
+which tools/sweep_layouts.py trains them."""
 import json
 
 COMMON = {
     "hidden_act": "silu", "hidden_size": 64, "initializer_range": 0.02, "intermediate_size": 64,
-    "max_position_embeddings": 256, "num_hidden_layers": 2, "rms_norm_eps": 1e-6, "vocab_size": 64,
+    "max_position_embeddings": 256, "num_hidden_layers": 8, "rms_norm_eps": 1e-6, "vocab_size": 64,
     "attention_bias": False, "bos_token_id": None, "eos_token_id": None, "tie_word_embeddings": False,
 }
 ROUTED = {"moe_intermediate_size": 32, "num_experts_per_tok": 2, "norm_topk_prob": True}
-WINDOWS = {"sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"]}  # shorter than documents
+WINDOWS = {"sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"] * 4}  # shorter than documents
 MODELS = {
     "dense": COMMON | {
         "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "num_attention_heads": 8,
@@ -35,7 +36,7 @@ MODELS = {
         "model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], "num_attention_heads": 8,
         "num_key_value_heads": 2, "head_dim": 8, "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
         "num_experts": 8, "decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.02,
-        "shared_expert_intermediate_size": 16, "layer_types": ["linear_attention", "full_attention"],
+        "shared_expert_intermediate_size": 16, "layer_types": ["linear_attention", "full_attention"] * 4,
         "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_num_key_heads": 8,
         "linear_num_value_heads": 16, "linear_value_head_dim": 8},
 }

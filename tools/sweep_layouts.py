@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Proves divisions of a run between 2, 4 and 8 ranks with `temper verify-layout`.
 
-Goes over all products of the degrees of the mesh's axes (with each shard_level and both methods of context ranks), for small
-models of six kinds (tools/layout_models.py), trained in full, by adapters with dropout, by preferences and by rewards.
---cover takes a few of these cases, always the same ones, in which any two values occur together that can: degrees of two
-axes, a degree and a level, a method and a kind of model, a kind of model and a way of training, and so on. Prints for
-each kind of model and way the worst figures, and every case that is refused or differs. The exit code is 1 where there is one.
+Goes over all products of pipeline stages (with one and two parts of the layers each) and the degrees of the mesh's axes (with
+each shard_level and both methods of context ranks), for small models of six kinds (tools/layout_models.py), trained in full,
+by adapters with dropout, by preferences and by rewards. Asks the program first which of these ways of training it refuses in
+stages: their cases have one stage. --cover takes a few of these cases, always the same ones, in which any two values occur
+together that can, with one stage and with several: degrees of two axes, a degree and a level, a method and a kind of model, a
+kind of model and a way of training, and so on. Prints for each kind of model and way the worst figures, and every case that is refused or differs. The
+exit code is 1 where there is one.
 
   tools/sweep_layouts.py build/release/temper [--cover] [--ranks 2,4,8] [--updates 20] [--only dense,adapters]
                          [--dtype bfloat16] [--jobs 2]
@@ -25,6 +27,7 @@ from layout_models import DENSE, MODELS, WAYS
 
 METHODS = ["ulysses", "ring"]  # of context ranks
 AXES = ["replicate", "shard", "context", "tensor", "expert"]  # of the mesh (src/weights/mesh.h)
+STAGES, CHUNKS = [1, 2, 4], [1, 2]  # of a pipeline of meshes, and parts of the layers on each
 FIGURES = ["first loss", "later losses", "gradient norms", "gradients"]
 
 
@@ -40,14 +43,23 @@ def meshes(ranks, experts):
                 yield mesh | {"shard_level": level} | ({"context_method": method} if method else {})
 
 
-def all_cases(models, ways, numbers):
-    return [{"model": model, "way": way} | mesh for model, way, ranks in itertools.product(models, ways, numbers)
-            for mesh in meshes(ranks, model not in DENSE)]
+def divisions(ranks, experts, staged):
+    """Pipelines of meshes; of one stage alone unless `staged`."""
+    for stages in STAGES if staged else STAGES[:1]:
+        if ranks % stages == 0:
+            for chunks, mesh in itertools.product(CHUNKS if stages > 1 else [1], list(meshes(ranks // stages, experts))):
+                yield {"pipeline": stages} | ({"pipeline_chunks": chunks} if stages > 1 else {}) | mesh
+
+
+def all_cases(models, ways, numbers, unstaged=()):
+    """`unstaged`: (model, way) that are not for several stages."""
+    return [{"model": model, "way": way} | division for model, way, ranks in itertools.product(models, ways, numbers)
+            for division in divisions(ranks, model not in DENSE, (model, way) not in unstaged)]
 
 
 def pairs_of(case):
-    """Any two of its values, with what they are values of."""
-    return itertools.combinations(sorted(case.items()), 2)
+    """Any two of its values, with what they are values of, and whether it has several stages."""
+    return [(case["pipeline"] > 1, *pair) for pair in itertools.combinations(sorted(case.items()), 2)]
 
 
 def cover(cases):
@@ -65,7 +77,7 @@ def cover(cases):
 
 
 def ranks_of(case):
-    return math.prod(case[axis] for axis in AXES)
+    return math.prod(case[axis] for axis in ["pipeline", *AXES])
 
 
 def verify(program, folder, case, flags):
@@ -83,6 +95,14 @@ def verify(program, folder, case, flags):
         if match:
             found[name] = float(match[1])
     return done.returncode, found, done.stderr.strip()
+
+
+def refused_in_stages(program, folder, models, ways, workers):
+    """Of (model, way) those that the program is not for with several stages, and why."""
+    tried = list(itertools.product(models, ways))
+    cases = [{"model": model, "way": way, "pipeline": 2} | dict.fromkeys(AXES, 1) for model, way in tried]
+    found = workers.map(lambda case: verify(program, folder, case, ["--updates", "1"]), cases)
+    return {pair: error for pair, (code, _, error) in zip(tried, found) if code == 2 and "[parallel.pipeline]" in error}
 
 
 def write_models(folder, models):
@@ -128,11 +148,14 @@ def main():
         parser.error(f"--only has {', '.join(sorted(unknown))}; expected of {', '.join([*MODELS, *WAYS])}")
     models = [name for name in MODELS if name in only] or list(MODELS)
     ways = [name for name in WAYS if name in only] or list(WAYS)
-    cases = all_cases(models, ways, list(map(int, given.ranks.split(","))))
-    cases = cover(cases) if given.cover else cases
     flags = ["--updates", given.updates, "--dtype", given.dtype]
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(given.jobs) as workers:
         write_models(folder, models)
+        refused = refused_in_stages(given.program, folder, models, ways, workers)
+        for (model, way), reason in refused.items():
+            print(f"not in stages: {model}, {way}: {reason}", flush=True)
+        cases = all_cases(models, ways, list(map(int, given.ranks.split(","))), refused)
+        cases = cover(cases) if given.cover else cases
         wrong = report(cases, workers.map(lambda case: verify(given.program, folder, case, flags), cases))
     print(f"{len(cases)} cases, {wrong} of them refused or other than one rank")
     sys.exit(1 if wrong else 0)

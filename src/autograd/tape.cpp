@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/later_gradients.h"
 #include "base/error.h"
 #include "base/tracing/trace.h"
 #include "tensor/host_inputs.h"
@@ -113,16 +114,23 @@ void Tape::run_backward(const std::function<void()>& after_each) {
 void Tape::run_last() {
   Node node = std::move(nodes_.back());
   nodes_.pop_back();
-  std::vector<Tensor> grads;
-  bool arrived = false;
-  for (const auto& slot : node.outputs) {
-    if (!slot->filled())
-      grads.emplace_back();
-    else
-      grads.push_back(node.in_place ? slot->grad() : slot->take());
-    arrived = arrived || grads.back().defined();
-  }
-  if (arrived) node.backward(grads);
+  const auto run = [](const Node& last) {
+    std::vector<Tensor> grads;
+    bool arrived = false;
+    for (const auto& slot : last.outputs) {
+      if (!slot->filled())
+        grads.emplace_back();
+      else
+        grads.push_back(last.in_place ? slot->grad() : slot->take());
+      arrived = arrived || grads.back().defined();
+    }
+    if (arrived) last.backward(grads);
+  };
+  // What it edits may be left for later.
+  if (LaterGradients* const later = LaterGradients::current(); later != nullptr && node.in_place)
+    later->leave([run, node = std::move(node)] { run(node); });
+  else
+    run(node);
 }
 
 }  // namespace temper

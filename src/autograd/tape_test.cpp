@@ -1,4 +1,5 @@
 #include "autograd/tape.h"
+#include "autograd/later_gradients.h"
 
 #include <gtest/gtest.h>
 
@@ -118,6 +119,55 @@ TEST(Tape, FreesWhatClosuresHeldAsItGoes) {
   token.reset();
   tape.backward(end);
   EXPECT_TRUE(first_freed_before_second);
+}
+
+// The gradient of a parameter may be left, that of another value may not: closures of the tape read it.
+TEST(LaterGradients, AreOfParametersAndInOrder) {
+  const Parameter w = parameter(3);
+  w.grad->set_buffer(Tensor::empty({1}, DType::kF32));
+  const Var x = Tape().variable(scalar(2));
+  LaterGradients later;
+  EXPECT_EQ(LaterGradients::of(w.grad), nullptr);
+  {
+    const LaterGradients::Scope scope(&later);
+    EXPECT_EQ(LaterGradients::of(w.grad), &later);
+    EXPECT_EQ(LaterGradients::of(x.slot), nullptr);
+    EXPECT_EQ(LaterGradients::of(nullptr), nullptr);
+    const LaterGradients::Scope inner(nullptr);
+    EXPECT_EQ(LaterGradients::of(w.grad), nullptr);
+  }
+  EXPECT_EQ(LaterGradients::current(), nullptr);
+
+  std::vector<int> done;
+  auto held = std::make_shared<int>(0);
+  for (int i = 0; i < 3; ++i) later.leave([&done, i, held] { done.push_back(i); });
+  const std::weak_ptr<int> alive = std::exchange(held, nullptr);
+  std::vector<bool> freed;
+  later.compute([&] { freed.push_back(alive.expired()); });
+  EXPECT_EQ(done, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(freed, (std::vector<bool>{false, false, true}));
+  later.compute();
+  EXPECT_EQ(done.size(), 3u);
+}
+
+// What edits a gradient in its place waits for it.
+TEST(LaterGradients, AreEditedWhenTheyAreThere) {
+  const Parameter w = parameter(3);
+  w.grad->set_buffer(Tensor::empty({1}, DType::kF32));
+  LaterGradients later;
+  {
+    Tape tape;
+    const Var rounded =
+        tape.record_in_place(scalar(3), tape.leaf(w), [](const Tensor& grad) { *grad.data<float>() *= 10; });
+    const Var y = tape.record(scalar(6), {&rounded}, [slot = rounded.slot](const Tensor& grad) {
+      LaterGradients::leave_or_compute(LaterGradients::of(slot), [slot, grad] { slot->add(grad); });
+    });
+    const LaterGradients::Scope scope(&later);
+    tape.backward(y);
+  }
+  EXPECT_FALSE(w.grad->filled());
+  later.compute();
+  EXPECT_EQ(w.grad->grad().item(), 10.f);
 }
 
 TEST(Var, SavesAFunctionWhereThereIsOne) {

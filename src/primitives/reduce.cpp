@@ -1,3 +1,4 @@
+#include "autograd/later_gradients.h"
 #include "primitives/internal.h"
 
 namespace temper::primitives {
@@ -44,8 +45,10 @@ Var matmul(Tape& tape, const Var& a, const Var& b, MatmulOptions options) {
   return tape.record(out.to(a.dtype()), {&a, &b}, [a, b = b_slot, x, factor, flip](const Tensor& grad) {
     const Tensor g = as_batch(floats(grad));
     if (a.requires_grad()) give(a, product({g}, {as_batch(floats(factor.get())), !flip}).reshape(a.shape()));
-    if (b.requires_grad())
+    if (!b.requires_grad()) return;
+    LaterGradients::leave_or_compute(LaterGradients::of(b.slot), [b, x, g, flip] {
       give(b, (flip ? product({g, true}, {x}) : product({x, true}, {g})).reshape(b.shape()));
+    });
   });
 }
 

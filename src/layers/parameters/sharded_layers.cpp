@@ -1,5 +1,6 @@
 #include "layers/parameters/sharded_layers.h"
 
+#include "autograd/later_gradients.h"
 #include "base/error.h"
 
 namespace temper::layers {
@@ -93,8 +94,11 @@ Var ShardedLayers::begin(Tape& tape, size_t layer, const Var& x, bool again) {
   fetch(again ? place - 1 : place + 1);
   // Recorded before all else of the layer, it comes after all else in backward.
   return tape.record(x.value, {&x}, [this, layer, slot = x.slot](const Tensor& grad) {
-    settle();
-    scatter(layer);
+    // Behind the layer's own gradients, which may be left for later.
+    LaterGradients::leave_or_compute(LaterGradients::current(), [this, layer] {
+      settle();
+      scatter(layer);
+    });
     release(static_cast<int64_t>(layer));
     slot->add(grad);
   });

@@ -1,5 +1,6 @@
 #include "ops/embedding/embedding.h"
 
+#include "autograd/later_gradients.h"
 #include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
@@ -52,7 +53,9 @@ Var embedding(Tape& tape, Bound<Embedding> bound, const Tensor& ids, const Var& 
   const Embedding op{ids, table.value, first.value_or(0)};
   const Var result =
       tape.record(kernel.forward(op), {&table}, [op, slot = table.slot, &kernel](const Tensor& dy) {
-        kernel.backward(op, dy.contiguous(), slot->target(op.table));
+        LaterGradients::leave_or_compute(LaterGradients::of(slot), [op, slot, &kernel, dy = dy.contiguous()] {
+          kernel.backward(op, dy, slot->target(op.table));
+        });
       });
   return observed(Embedding::kName, table.value, result);
 }

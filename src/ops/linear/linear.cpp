@@ -1,5 +1,6 @@
 #include "ops/linear/linear.h"
 
+#include "autograd/later_gradients.h"
 #include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
@@ -55,6 +56,10 @@ struct Gradients {
     const Tensor dx = run(x.get(), dy, x_slot != nullptr);
     if (x_slot) x_slot->add(dx);
   }
+  void in_two_parts(const Tensor& dy, LaterGradients& later) const {
+    if (x_slot) of_input(dy);
+    later.leave([late = *this, dy] { late.of_weights(late.x.get(), dy); });
+  }
 
  private:
   Tensor run(const Tensor& x_value, const Tensor& dy, bool want_dx) const {
@@ -89,6 +94,8 @@ Var linear(Tape& tape, Bound<Linear> bound, const Var& x, const primitives::Matr
   const Var result = tape.record(gradients.kernel.forward(op), {&x, &weight, &bias},
                                  [gradients, waits](const Tensor& given_dy) {
                                    const Tensor dy = given_dy.contiguous();
+                                   if (auto* const later = LaterGradients::of(gradients.weight_slot))
+                                     return gradients.in_two_parts(dy, *later);
                                    if (!waits) return gradients.of_all(dy);
                                    gradients.of_input(dy);
                                    Gradients late = gradients;

@@ -42,13 +42,20 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
   const Tensor items = experts.items();
   const Tensor dgate_up = experts.rows_of(2 * op.width());
   {
-    const Tensor inner = down.wanted() ? experts.rows_of(op.width()) : Tensor();
+    const Tensor inner = down.wanted() || wanted.matrices_later ? experts.rows_of(op.width()) : Tensor();
     const Tensor dots = wanted.weights
                             ? experts.rows_of(parts_of_dots(op.width()), MemoryTag::kWorkspace, DType::kF32)
                             : Tensor();
     experts.differentiate_gate(items, dy, saved.gate_up, dgate_up, inner, dots);
     if (wanted.weights) sum_parts(experts.plan(), dots, grads.weights);
     experts.add_gradient(inner, dy, true, down);
+    if (wanted.matrices_later)
+      grads.matrices = [op, places = saved.places, dy, inner, dgate_up](const GradTarget& to_gate_up,
+                                                                        const GradTarget& to_down) {
+        const Experts again(op, {places, op.ids.numel(), op.experts});
+        again.add_gradient(inner, dy, true, to_down);
+        again.add_gradient(dgate_up, op.x, false, to_gate_up);
+      };
   }
   experts.add_gradient(dgate_up, op.x, false, gate_up);
   if (wanted.x) {

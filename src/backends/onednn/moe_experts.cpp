@@ -103,6 +103,7 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
   if (only_counts(op.x.device())) {
     const Tensor results = expert_workspace(op, {wanted.x ? count : op.tokens(), op.hidden()});
     take_for_expert_tasks(op);
+    if (wanted.matrices_later) grads.matrices = [returned](const GradTarget&, const GradTarget&) {};
     return grads;
   }
   const ChoicesByExpert rows(op.ids, op.experts);
@@ -116,7 +117,12 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
     multiply_by_experts(rows, returned.dgate_up, {op.gate_up, {}, 2 * op.width()}, false, {}, results);
     rows.sum(results, grads.x);
   }
-  add_matrix_gradients(op, rows, dy, returned, gate_up, down);
+  if (wanted.matrices_later)
+    grads.matrices = [op, rows, dy, returned](const GradTarget& to_gate_up, const GradTarget& to_down) {
+      add_matrix_gradients(op, rows, dy, returned, to_gate_up, to_down);
+    };
+  else
+    add_matrix_gradients(op, rows, dy, returned, gate_up, down);
   if (wanted.biases) add_bias_gradients(op, rows, dy, returned, grads);
   return grads;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/later_gradients.h"
 #include "base/tracing/trace.h"
 #include "ops/checks.h"
 #include "ops/moe_experts/compose.h"
@@ -71,6 +72,25 @@ void check_form(const ExpertWeights& form, const Var& x, int64_t experts, int64_
   check_contiguous(op, "down_bias", out);
 }
 
+// Where the gradients of both matrices may be left, as far as they are wanted.
+LaterGradients* later_of(const ExpertSlots& slots) {
+  for (const auto& slot : {slots.gate_up, slots.down})
+    if (slot != nullptr && LaterGradients::of(slot) == nullptr) return nullptr;
+  return slots.gate_up != nullptr || slots.down != nullptr ? LaterGradients::current() : nullptr;
+}
+
+void in_two_parts(const MoeExperts& op, const ExpertSlots& slots,
+                  const std::function<MoeExperts::Grads(const MoeExperts::Wanted&, const GradTarget&,
+                                                        const GradTarget&)>& backward,
+                  LaterGradients& later) {
+  MoeExperts::Wanted wanted = slots.wanted();
+  wanted.matrices_later = true;
+  MoeExperts::Grads grads = backward(wanted, {}, {});
+  slots.add(grads);
+  later.leave([add = std::move(grads.matrices), gate_up = slots.gate_up, down = slots.down, in = op.gate_up,
+               out = op.down] { add(ExpertSlots::target(gate_up, in), ExpertSlots::target(down, out)); });
+}
+
 }  // namespace
 
 Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor& ids, const Var& weights,
@@ -110,9 +130,14 @@ Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor&
                     whole.x = x_saved.get();
                     whole.gate_up = in_saved.get();
                     whole.down = out_saved.get();
-                    slots.add(kernel.backward(whole, out, dy.contiguous(), slots.wanted(),
-                                              ExpertSlots::target(slots.gate_up, whole.gate_up),
-                                              ExpertSlots::target(slots.down, whole.down)));
+                    const auto backward = [&](const MoeExperts::Wanted& wanted, const GradTarget& gate_up,
+                                              const GradTarget& down) {
+                      return kernel.backward(whole, out, dy.contiguous(), wanted, gate_up, down);
+                    };
+                    if (auto* const later = later_of(slots))
+                      return in_two_parts(whole, slots, backward, *later);
+                    slots.add(backward(slots.wanted(), ExpertSlots::target(slots.gate_up, whole.gate_up),
+                                       ExpertSlots::target(slots.down, whole.down)));
                   });
   return observed(MoeExperts::kName, of.gate_up.value.value, result);
 }

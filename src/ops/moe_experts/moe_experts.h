@@ -1,4 +1,6 @@
 #pragma once
+#include <functional>
+
 #include "ops/selection.h"
 #include "ops/weights.h"
 
@@ -68,9 +70,13 @@ struct MoeExperts {
     Tensor weights;            // [tokens, top_k] float32; undefined unless wanted
     Tensor gate_up_bias = {};  // [experts · 2 width] float32; undefined unless wanted
     Tensor down_bias = {};     // [experts · hidden] float32; undefined unless wanted
+    // With Wanted::matrices_later: adds the gradients of the matrices, to be called once. It holds what it
+    // reads.
+    std::function<void(const GradTarget& gate_up, const GradTarget& down)> matrices = {};
   };
   struct Wanted {
     bool x = false, weights = false, biases = false;
+    bool matrices_later = false;  // both targets are then unwanted
   };
   using Forward = Output(const MoeExperts&, bool want_saved);
   // dy [tokens, hidden], compact. `op` holds the matrices, not codes.

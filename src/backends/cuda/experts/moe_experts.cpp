@@ -38,8 +38,14 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
     const Tensor inner = rows_of_plan(plan, op.x, op.width());  // its gradient, then itself
     multiply_rows(plan, tiles, {dy, true}, op.down, false, inner);
     weighted_swiglu_backward(plan, saved.gate_up, op.weights, inner, dgate_up,
-                             down.wanted() ? inner : Tensor(), grads.weights);
+                             down.wanted() || wanted.matrices_later ? inner : Tensor(), grads.weights);
     add_expert_gradient(plan, all_columns(dy, true), all_columns(inner, false), down);
+    if (wanted.matrices_later)
+      grads.matrices = [plan, dy, inner, dgate_up, x = op.x](const GradTarget& to_gate_up,
+                                                             const GradTarget& to_down) {
+        add_expert_gradient(plan, all_columns(dy, true), all_columns(inner, false), to_down);
+        add_expert_gradient(plan, all_columns(dgate_up, false), all_columns(x, true), to_gate_up);
+      };
   }
   add_expert_gradient(plan, all_columns(dgate_up, false), all_columns(op.x, true), gate_up);
   if (wanted.x) {

@@ -3,6 +3,7 @@
 
 #include "layers/decoder.h"
 #include "parallel/pipeline/layer_parts.h"
+#include "parallel/pipeline/timeline.h"
 
 namespace temper::parallel {
 
@@ -15,5 +16,20 @@ layers::ModelRanks with_parts(layers::ModelRanks ranks, const layers::DecoderCon
 
 // The layers that a stage has, part by part. Of one stage none: it has all of them.
 std::vector<LayerRange> layers_of_stage(const layers::ModelStages& stages, int stage);
+
+// The first part of the layers of which an adapter trains something, the same on all stages.
+int first_trained_part(const layers::Adapter& adapter, const layers::ModelStages& stages);
+
+// What is trained, and what of it is computed twice.
+struct PassKind {
+  bool frozen = false;  // adapters alone: their matrices are narrow, and cost next to nothing
+  bool again = false;   // backward passes compute layers again
+};
+
+// Floating-point operations of the passes of each part, in order (with_parts), per pass over a document of a
+// usual length. The loss is formed together with its gradients in the last part's forward pass. Transfers
+// take no time.
+PipelineCosts pipeline_costs(const layers::DecoderConfig& model, int stages, int chunks,
+                             const PassKind& passes);
 
 }  // namespace temper::parallel

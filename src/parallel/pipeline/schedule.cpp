@@ -18,6 +18,8 @@ void check(ScheduleKind kind, const PipelineShape& shape) {
   if (shape.stages < 1 || shape.chunks < 1 || shape.micro_batches < 1)
     fail("[pipeline] {} stages of {} chunks and {} micro-batches; expected at least 1 of each", shape.stages,
          shape.chunks, shape.micro_batches);
+  if (shape.first_trained < 0 || shape.first_trained >= shape.parts())
+    fail("[pipeline] part {} is the first trained one of {}", shape.first_trained, shape.parts());
   if (kind != ScheduleKind::kInterleaved && shape.chunks > 1)
     fail("[pipeline] schedule {} has 1 chunk a rank, {} are asked for; choose interleaved, or 1 chunk",
          to_string(kind), shape.chunks);
@@ -64,6 +66,25 @@ int passes_ahead(const PipelineShape& shape, int rank) {
   const int ahead =
       shape.chunks == 1 ? behind : 2 * behind + (shape.chunks - 1) * std::ranges::max(groups_of(shape));
   return std::min(ahead, shape.micro_batches * shape.chunks);
+}
+
+// Without the backward passes of parts that need none.
+void leave_out_frozen(Schedule& schedule) {
+  const PipelineShape& shape = schedule.shape;
+  for (int rank = 0; rank < shape.stages; ++rank) {
+    const auto index = static_cast<size_t>(rank);
+    const auto frozen = [&](const Action& action) {
+      return !shape.is_trained(shape.part(rank, action.chunk));
+    };
+    std::erase_if(schedule.ranks[index],
+                  [&](const Action& action) { return action.act != Act::kForward && frozen(action); });
+    int held = 0, most = 0;
+    for (const Action& action : schedule.ranks[index]) {
+      if (action.act == Act::kForward && !frozen(action)) most = std::max(most, ++held);
+      if (action.act == Act::kBackward || action.act == Act::kBackwardWeight) --held;
+    }
+    schedule.most_activations[index] = most;
+  }
 }
 
 Schedule of_whole_backward(const PipelineShape& shape) {
@@ -125,6 +146,7 @@ Schedule make_schedule(ScheduleKind kind, const PipelineShape& shape, const Part
   check(kind, shape);
   Schedule schedule = kind == ScheduleKind::kZbH1 ? of_split_backward(shape) : of_whole_backward(shape);
   schedule.kind = kind;
+  if (shape.first_trained > 0) leave_out_frozen(schedule);
   schedule.ranks = with_transfers(shape, schedule.ranks, costs);
   return schedule;
 }

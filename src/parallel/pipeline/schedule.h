@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,11 +11,15 @@ namespace temper::parallel {
 // all ranks in their order, once for each chunk.
 struct PipelineShape {
   int stages = 1, chunks = 1, micro_batches = 1;
+  // Before this part nothing is trained: no gradient is sent to it, and those before it have no backward
+  // passes.
+  int first_trained = 0;
 
   int parts() const { return stages * chunks; }
   int part(int rank, int chunk) const { return chunk * stages + rank; }
   int rank_of(int part) const { return part % stages; }
   int chunk_of(int part) const { return part / stages; }
+  bool is_trained(int part) const { return part >= first_trained; }  // or needs gradients for what is
 };
 
 enum class Act {
@@ -29,6 +34,8 @@ enum class Act {
 };
 constexpr bool is_transfer(Act act) { return act >= Act::kSendActivation; }
 constexpr bool is_send(Act act) { return act == Act::kSendActivation || act == Act::kSendGradient; }
+
+constexpr int kFrozenAhead = 2;
 
 // How long the passes of one part take over one micro-batch, each more than nothing, in one unit for all
 // parts: seconds, or floating-point operations where all ranks are equally fast.
@@ -50,6 +57,10 @@ std::string to_string(const Action& action);  // "forward of micro-batch 3, chun
 
 enum class ScheduleKind { k1F1B, kInterleaved, kZbH1 };
 std::string_view to_string(ScheduleKind kind);  // "1f1b", "interleaved", "zb_h1"
+// Where nothing else is asked for.
+constexpr ScheduleKind usual_kind(int64_t chunks) {
+  return chunks > 1 ? ScheduleKind::kInterleaved : ScheduleKind::k1F1B;
+}
 
 // What each rank does in one update, in order. Sends may wait until the other rank receives: no rank then
 // waits for one that waits for it. Transfers that stand next to each other in a rank's list may also progress
@@ -75,9 +86,13 @@ struct Schedule {
 //   Parallelism", 2024, ZB-H1). Rank r computes those of a micro-batch r micro-batches later, so that every
 //   rank has the activations of at most `stages` micro-batches, as many as rank 0 has with 1f1b.
 //
+// Parts before which nothing is trained have forward passes alone, keep nothing of them, and are at most
+// kFrozenAhead micro-batches ahead of the next part.
+//
 // `costs`: of a part. They decide when tensors travel (transfers.h), not the order of the passes.
 //
-// An Error where a number is below 1, or where a schedule of one chunk is to have several.
+// An Error where a number is below 1, where the first trained part is none of the parts, or where a schedule
+// of one chunk is to have several.
 Schedule make_schedule(ScheduleKind kind, const PipelineShape& shape, const PartCosts& costs = {});
 
 }  // namespace temper::parallel

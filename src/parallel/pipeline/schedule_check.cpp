@@ -115,19 +115,21 @@ class Run {
     RankPeak& held = held_[static_cast<size_t>(rank)];
     if (action.act == Act::kForward) {
       need(own.has_input, "its input is there");
-      ++held.activations;
+      if (shape_.is_trained(part)) ++held.activations;
       if (part > 0) --held.received;
       give(rank, part, part + 1, action.micro_batch);
     } else if (action.act == Act::kBackwardWeight) {
       need(own.of(Act::kBackwardInput), "the backward of the input");
       --held.activations;
     } else {
+      if (!shape_.is_trained(part))
+        fail_schedule("rank {}: {} is of a part that needs no gradient", rank, to_string(action));
       need(own.of(Act::kForward), "its forward");
       need(own.has_gradient, "the gradient of its output is there");
       need(!(own.of(Act::kBackward) && own.of(Act::kBackwardInput)), "any other backward");
       if (part + 1 < shape_.parts()) --held.received;
       if (action.act == Act::kBackward) --held.activations;
-      give(rank, part, part - 1, action.micro_batch);
+      if (shape_.is_trained(part - 1)) give(rank, part, part - 1, action.micro_batch);
     }
     record(rank);
     return true;
@@ -193,7 +195,7 @@ class Run {
         Progress& own = at(part, micro_batch);
         std::optional<Act> missing;
         if (!own.of(Act::kForward)) missing = Act::kForward;
-        if (!own.has_input_gradient()) missing = Act::kBackward;
+        if (!own.has_input_gradient() && shape_.is_trained(part)) missing = Act::kBackward;
         if (own.of(Act::kBackwardInput) && !own.of(Act::kBackwardWeight)) missing = Act::kBackwardWeight;
         if (missing)
           fail_schedule("rank {}: {} is missing", shape_.rank_of(part),

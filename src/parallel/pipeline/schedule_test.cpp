@@ -64,7 +64,7 @@ TEST(Schedules, RunWithSendsThatWait) {
 // The published numbers of activations.
 TEST(Schedules, KeepNoMoreActivationsThanPublished) {
   for_all_schedules([](const Schedule& schedule) {
-    const auto [stages, chunks, micro_batches] = schedule.shape;
+    const auto [stages, chunks, micro_batches, first_trained] = schedule.shape;
     for (int rank = 0; rank < stages; ++rank) {
       const int most = schedule.most_activations[static_cast<size_t>(rank)];
       if (schedule.kind != ScheduleKind::kZbH1 && chunks == 1) {
@@ -129,6 +129,38 @@ TEST(Schedules, AreIdleAsPublished) {
     const Timeline timeline =
         simulate(schedule, equal_costs(schedule.shape, halves), Waiting::kForAllTransfers);
     EXPECT_NEAR(timeline.bubble_share(), (p - 1) / (m + p - 1), 1e-12) << name_of(schedule);
+  });
+}
+
+// Parts before which nothing is trained: whatever is the first that is trained, no rank waits forever, no
+// gradient is sent to them, nothing of them is kept, and they are not far ahead of the others.
+TEST(Schedules, SendNoGradientThatNoneNeeds) {
+  for_all_schedules([](const Schedule& whole) {
+    PipelineShape shape = whole.shape;
+    for (shape.first_trained = 1; shape.first_trained < shape.parts(); ++shape.first_trained) {
+      const Schedule schedule = make_schedule(whole.kind, shape);
+      SCOPED_TRACE(fmt::format("{}, first trained part {}", name_of(schedule), shape.first_trained));
+      std::vector<RankPeak> peaks;
+      ASSERT_EQ(error_of([&] { peaks = check_schedule(schedule); }, ErrorKind::kDefect), "");
+      for (int rank = 0; rank < shape.stages; ++rank) {
+        int frozen_parts = 0;
+        for (int chunk = 0; chunk < shape.chunks; ++chunk)
+          frozen_parts += shape.part(rank, chunk) < shape.first_trained ? 1 : 0;
+        const RankPeak& peak = peaks[static_cast<size_t>(rank)];
+        EXPECT_EQ(peak.activations, schedule.most_activations[static_cast<size_t>(rank)]);
+        EXPECT_LE(peak.activations, whole.most_activations[static_cast<size_t>(rank)]);
+        if (frozen_parts == shape.chunks) {
+          EXPECT_EQ(peak.activations, 0);
+        }
+        EXPECT_LE(peak.received, shape.stages * shape.chunks + kFrozenAhead);
+        int gradients = 0;
+        for (const Action& action : schedule.ranks[static_cast<size_t>(rank)])
+          gradients += action.act == Act::kReceiveGradient ? 1 : 0;
+        const int ends = shape.rank_of(shape.parts() - 1) == rank ? 1 : 0;
+        EXPECT_EQ(gradients,
+                  shape.stages == 1 ? 0 : (shape.chunks - frozen_parts - ends) * shape.micro_batches);
+      }
+    }
   });
 }
 

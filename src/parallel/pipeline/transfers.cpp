@@ -54,7 +54,14 @@ class FreeRun {
       return at_end > 0 ? at_end : -1;
     };
     if (action.act == Act::kBackwardWeight) return end(backward_, part);
-    if (action.act == Act::kForward) return part == 0 ? 0 : end(forward_, part - 1);
+    if (action.act == Act::kForward) {
+      const double input = part == 0 ? 0 : end(forward_, part - 1);
+      // What it makes would fill memory if it went as fast as it can.
+      const int earlier = action.micro_batch - kFrozenAhead;
+      if (shape_.is_trained(part) || earlier < 0 || input < 0) return input;
+      const Interval& next = forward_[at(part + 1, earlier)];
+      return next.end > 0 ? std::max(input, next.begin) : -1;
+    }
     const double own = end(forward_, part);
     if (part == shape_.parts() - 1 || own < 0) return own;
     const double behind = end(backward_, part + 1);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "device/cuda/graph.h"
+#include "device/cuda/moments.h"
 #include "device/cuda/region.h"
 #include "device/cuda/separate_pool.h"
 #include "device/cuda/sharing.h"
@@ -119,6 +120,7 @@ void register_cuda() {
   register_pool(DeviceType::kCuda, cuda_pool);
   register_device(DeviceType::kCuda,
                   {cuda_transfer, cuda_clear, cuda_synchronize, start_reading_gpu, capture_gpu});
+  register_moments(DeviceType::kCuda, mark_gpu);
   register_sharing(DeviceType::kCuda, cuda_sharing());
   register_memory_policy(DeviceType::kCuda, policy_of);
   detectors().add("cuda", {num_gpus, facts_of});

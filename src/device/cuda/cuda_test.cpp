@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "device/cuda/stream.h"
 #include "device/memory.h"
+#include "device/moments.h"
 #include "device/transfer.h"
 
 namespace temper {
@@ -158,6 +159,21 @@ TEST_F(CudaMemory, ReadingsReuseTheirMemory) {
     start_reading(memory, kGpu, 1 << 20);
   }
   EXPECT_EQ(start_reading(memory, kGpu, 1 << 20)->wait(), seen);
+  release(memory, MemoryTag::kWorkspace);
+}
+
+// Of the device's work, not of the host's calls.
+TEST_F(CudaMemory, MomentsAreInTheOrderOfWork) {
+  constexpr int64_t kBytes = 1 << 28;
+  void* memory = allocate(kBytes, MemoryTag::kWorkspace);
+  clear(memory, kGpu, kBytes);
+  const auto begin = mark(kGpu), same = mark(kGpu);
+  for (int i = 0; i < 50; ++i) clear(memory, kGpu, kBytes);
+  const auto end = mark(kGpu);
+  // 12.5 GiB, of which no GPU writes more than 20 TB a second.
+  EXPECT_GT(end->seconds_since(*begin), 50.0 * kBytes / 20e12);
+  EXPECT_GE(same->seconds_since(*begin), 0);
+  EXPECT_LT(same->seconds_since(*begin), end->seconds_since(*begin));
   release(memory, MemoryTag::kWorkspace);
 }
 

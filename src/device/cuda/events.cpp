@@ -9,7 +9,7 @@ namespace {
 
 struct FreeEvents {
   std::mutex mutex;
-  std::map<int, std::vector<cudaEvent_t>> by_gpu;
+  std::map<std::pair<int, Event::Kind>, std::vector<cudaEvent_t>> by_kind;
 };
 
 FreeEvents& free_events() {
@@ -19,24 +19,25 @@ FreeEvents& free_events() {
 
 }  // namespace
 
-Event::Event(int gpu) : gpu_(gpu) {
+Event::Event(int gpu, Kind kind) : kind_(gpu, kind) {
   FreeEvents& all = free_events();
   {
     const std::lock_guard lock(all.mutex);
-    if (std::vector<cudaEvent_t>& free = all.by_gpu[gpu]; !free.empty()) {
+    if (std::vector<cudaEvent_t>& free = all.by_kind[kind_]; !free.empty()) {
       event_ = free.back();
       free.pop_back();
       return;
     }
   }
   const CurrentGpu current(gpu);
-  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  check(cudaEventCreateWithFlags(&event_, kind == Kind::kTimed ? cudaEventDefault : cudaEventDisableTiming),
+        "cudaEventCreate");
 }
 
 Event::~Event() {
   FreeEvents& all = free_events();
   const std::lock_guard lock(all.mutex);
-  all.by_gpu[gpu_].push_back(event_);
+  all.by_kind[kind_].push_back(event_);
 }
 
 }  // namespace temper::device

@@ -1,4 +1,6 @@
 #pragma once
+#include <utility>
+
 #include "device/cuda/driver.h"
 
 namespace temper::device {
@@ -22,7 +24,8 @@ class CurrentGpu {
 // making them takes long. Streams that wait for it still do so after it is destroyed.
 class Event {
  public:
-  explicit Event(int gpu);
+  enum class Kind { kOrder, kTimed };  // kTimed: knows when it was recorded, too
+  explicit Event(int gpu, Kind kind = Kind::kOrder);
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
@@ -31,7 +34,7 @@ class Event {
   cudaError_t record(cudaStream_t stream) { return cudaEventRecord(event_, stream); }
 
  private:
-  const int gpu_;
+  const std::pair<int, Kind> kind_;  // of its GPU
   cudaEvent_t event_ = nullptr;
 };
 

@@ -34,12 +34,16 @@ std::vector<collectives::Group*> GradientSums::groups() const {
   return all;
 }
 
+int GradientSums::other_stage(size_t slot) const {
+  const collectives::Group* const ranks = trained_.sharing().stages;
+  return ranks == nullptr ? -1
+                          : trained_.store().layout().stages().other(trained_.index(slot), ranks->rank());
+}
+
 void GradientSums::add_copies() {
   collectives::Group* const ranks = trained_.sharing().stages;
-  if (ranks == nullptr) return;
-  const Stages& stages = trained_.store().layout().stages();
   for (size_t slot = 0; slot < trained_.size(); ++slot) {
-    const int other = stages.other(trained_.index(slot), ranks->rank());
+    const int other = other_stage(slot);
     if (other < 0) continue;
     const Tensor own = trained_.gradient(slot);
     const Tensor theirs = Tensor::empty(own.shape(), own.dtype(), MemoryTag::kWorkspace, own.device());
@@ -51,7 +55,6 @@ void GradientSums::add_copies() {
 }
 
 void GradientSums::begin(collectives::Group& ranks) {
-  add_copies();
   if (ranks.is_alone() && trained_.sharing().tensor == nullptr) return;
   ranks_ = &ranks;
   left_ = trained_.size();
@@ -70,15 +73,16 @@ void GradientSums::sum_ready() {
 }
 
 void GradientSums::end() {
-  if (ranks_ == nullptr) return;
+  if (ranks_ == nullptr) return add_copies();
   while (left_ > 0) sum_next();
+  add_copies();
   sum_deferred();
   for (collectives::Group* group : groups()) group->end_overlap();
   ranks_ = nullptr;
 }
 
-// What ranks that backward uses, too, have parts of, and what layers have summed: that is known when backward
-// has ended.
+// What ranks that backward uses, too, have parts of, what another stage adds to, and what layers have summed:
+// that is known when backward has ended.
 void GradientSums::sum_deferred() {
   for (size_t slot = trained_.size(); slot-- > 0;) {
     if (!is_deferred(slot)) continue;

@@ -12,8 +12,8 @@ namespace temper::optimizers {
 // for the sums of gradients that no closure of a tape will change any more. The order, from the last
 // parameter to the first, as backward reaches them, is the same on all ranks, whatever is ready when.
 //
-// Where two stages have a parameter, begin() adds what the other one's passes made of its gradient: both then
-// have the same bits, and all passes must be over.
+// Where two stages have a parameter, end() adds what the other one's passes made of its gradient before it
+// sums it: both then have the same bits.
 class GradientSums {
  public:
   explicit GradientSums(const TrainedParameters& trained);
@@ -26,7 +26,10 @@ class GradientSums {
   std::vector<collectives::Group*> groups() const;  // that gradients are summed in
   bool is_ready(size_t slot) const;
   // Whether the sum waits until backward has ended.
-  bool is_deferred(size_t slot) const { return trained_.sums_by_layer(slot) || !partial_[slot].empty(); }
+  bool is_deferred(size_t slot) const {
+    return trained_.sums_by_layer(slot) || !partial_[slot].empty() || other_stage(slot) >= 0;
+  }
+  int other_stage(size_t slot) const;  // that has the parameter, too; -1: none
   void sum_next();
   void sum_deferred();
   void add_copies();

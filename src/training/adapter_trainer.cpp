@@ -1,10 +1,12 @@
 #include "training/adapter_trainer.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/tracing/trace.h"
 #include "layers/glue.h"
+#include "parallel/model_parts.h"
 #include "tensor/host_inputs.h"
 #include "training/passes/flops.h"
 #include "training/passes/staged_passes.h"
@@ -59,7 +61,7 @@ struct AdapterTrainer::Part {
 
 AdapterTrainer::AdapterTrainer(const layers::Decoder& model, const TrainerOptions& options,
                                const parallel::UpdateRanks& ranks)
-    : model_(model), options_(options), ranks_(ranks) {
+    : model_(model), options_(options), ranks_(ranks), stage_costs_(stage_costs(model, options, true)) {
   if (options.cuda_graph == CudaGraph::kOn)
     fail("[train.cuda_graph] is on, but steps of adapters are not captured; use auto or off");
 }
@@ -215,15 +217,21 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
 }
 
 void AdapterTrainer::run_staged(Step& step, const std::vector<std::pair<size_t, size_t>>& cuts) const {
+  const layers::ModelStages& stages = model_.ranks().stages;
+  int first_trained = stages.num_parts() - 1;
+  for (const AdapterShare& share : step.shares)
+    first_trained = std::min(first_trained, parallel::first_trained_part(*share.adapter, stages));
   std::vector<Prepared> batches;
   for (const auto& [begin, end] : cuts) batches.push_back(prepare(step, begin, end));
   count_routers(step, batches);
-  StagedPasses(model_.ranks().stages, tape_options(options_),
-               {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
-                  return pass(tape, step, batches[batch], part);
-                },
-                [&](size_t batch) { return model_.make_part_input(batches[batch].batch.input); }})
-      .train(batches.size());
+  StagedPasses passes(stages, model_.device(), tape_options(options_),
+                      {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
+                         return pass(tape, step, batches[batch], part);
+                       },
+                       [&](size_t batch) { return model_.make_part_input(batches[batch].batch.input); }});
+  const std::optional<StageTimes> times =
+      passes.train(batches.size(), {options_.pipeline, stage_costs_, first_trained});
+  for (PendingStep& pending : step.pending) pending.set_stage_times(times);
 }
 
 std::vector<PendingStep> AdapterTrainer::begin(const std::vector<AdapterShare>& shares) {

@@ -49,6 +49,7 @@ class AdapterTrainer {
   const layers::Decoder& model_;
   TrainerOptions options_;
   parallel::UpdateRanks ranks_;
+  const parallel::PipelineCosts stage_costs_;  // of several stages
 };
 
 }  // namespace temper::training

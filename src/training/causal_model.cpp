@@ -14,7 +14,11 @@ static_assert(data::kIgnore == ops::CrossEntropy::kIgnore,
 
 CausalModel::CausalModel(layers::Decoder& decoder, const TrainerOptions& options,
                          std::shared_ptr<const Objective> objective, const parallel::UpdateRanks& ranks)
-    : decoder_(decoder), options_(options), objective_(std::move(objective)), ranks_(ranks) {}
+    : decoder_(decoder),
+      options_(options),
+      objective_(std::move(objective)),
+      ranks_(ranks),
+      stage_costs_(stage_costs(decoder, options, false)) {}
 
 std::string CausalModel::why_not_captured() const {
   if (objective_) return "the objective needs the CPU in every step";
@@ -56,14 +60,14 @@ void CausalModel::begin_passes(const StepData& data) {
 
 Var CausalModel::loss(Tape& tape, StepData& data, size_t batch) { return pass(tape, data, batch, {}); }
 
-bool CausalModel::pass_stages(StepData& data, const TapeOptions& tape) {
-  if (stages().count() == 1) return false;
-  StagedPasses(stages(), tape,
-               {[&](Tape& own, size_t batch, const layers::Decoder::Part& part) {
-                  return pass(own, data, batch, part);
-                },
-                [&](size_t batch) { return decoder_.make_part_input(data.batches[batch].input); }})
-      .train(data.batches.size());
+bool CausalModel::pass_stages(StepData& data, const TapeOptions& tape, const LastBackward& last) {
+  if (stages().count() == 1 || data.batches.empty()) return false;
+  StagedPasses passes(stages(), decoder_.device(), tape,
+                      {[&](Tape& own, size_t batch, const layers::Decoder::Part& part) {
+                         return pass(own, data, batch, part);
+                       },
+                       [&](size_t batch) { return decoder_.make_part_input(data.batches[batch].input); }});
+  data.stage_times = passes.train(data.batches.size(), {options_.pipeline, stage_costs_}, last);
   return true;
 }
 
@@ -136,7 +140,7 @@ std::vector<std::vector<Tensor>> CausalModel::known_counts(const StepData& data)
     read(tape, batch, {});
   }
   if (staged)
-    StagedPasses(stages(), {},
+    StagedPasses(stages(), decoder_.device(), {},
                  {read, [&](size_t batch) { return decoder_.make_part_input(data.batches[batch].input); }})
         .read(data.batches.size());
   std::vector<std::vector<Tensor>> counts;
@@ -189,6 +193,7 @@ void CausalModel::move_biases(const StepData& data) {
 }
 
 void CausalModel::report(const StepData& done, PendingStep& pending) const {
+  pending.set_stage_times(done.stage_times);
   for (const StepData::Output& output : done.outputs) {
     if (output.routers) pending.add_routers(*output.routers, 0, output.balance);
     if (!output.loss.defined()) continue;

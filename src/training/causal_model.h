@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "layers/decoder.h"
+#include "parallel/pipeline/timeline.h"
 #include "training/model.h"
 #include "training/objectives/objective.h"
 #include "training/passes/trainer_options.h"
@@ -23,7 +24,7 @@ class CausalModel : public Model {
   void begin_step(const std::vector<data::PackedRow>& rows, PendingStep& pending) override;
   void begin_passes(const StepData& data) override;
   Var loss(Tape& tape, StepData& data, size_t batch) override;
-  bool pass_stages(StepData& data, const TapeOptions& tape) override;
+  bool pass_stages(StepData& data, const TapeOptions& tape, const LastBackward& last) override;
   void end_passes() override { decoder_.settle(); }
   void after_update(StepData& data) override;
   void report(const StepData& done, PendingStep& pending) const override;
@@ -48,9 +49,10 @@ class CausalModel : public Model {
   TrainerOptions options_;
   std::shared_ptr<const Objective> objective_;  // null: the next token
   parallel::UpdateRanks ranks_;
-  std::unique_ptr<StepLoss> step_loss_;      // the objective's, of the step that is computed
-  PendingStep* pending_ = nullptr;           // and where it reports
-  std::vector<std::vector<Tensor>> counts_;  // known_counts(), while the update's passes are computed
+  const parallel::PipelineCosts stage_costs_;  // of several stages
+  std::unique_ptr<StepLoss> step_loss_;        // the objective's, of the step that is computed
+  PendingStep* pending_ = nullptr;             // and where it reports
+  std::vector<std::vector<Tensor>> counts_;    // known_counts(), while the update's passes are computed
 };
 
 }  // namespace temper::training

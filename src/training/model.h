@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "layers/parameters/parameters.h"
+#include "training/passes/last_backward.h"
 #include "training/passes/step_result.h"
 #include "training/step_graphs.h"
 
@@ -34,8 +35,10 @@ class Model {
   // to those of the update. What is to be reported is appended to data.outputs.
   virtual Var loss(Tape& tape, StepData& data, size_t batch) = 0;
   // Where stages of a pipeline have parts of the model: all passes of the step, forward and backward, in
-  // place of calls of loss(). False, and nothing is done, where this rank has all of it.
-  virtual bool pass_stages(StepData& /*data*/, const TapeOptions& /*tape*/) { return false; }
+  // place of calls of loss(). False, and nothing is done, where this rank has all of it, or no micro-batch.
+  virtual bool pass_stages(StepData& /*data*/, const TapeOptions& /*tape*/, const LastBackward& /*last*/) {
+    return false;
+  }
   virtual void end_passes() = 0;                  // the gradients of all passes are there after this
   virtual void after_update(StepData& data) = 0;  // the optimizer has changed the parameters
   // What the passes left in `done`, to be read when the device has computed it.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/tracing/trace.h"
 #include "collectives/launch.h"
 #include "collectives/local/local.h"
 #include "models/adapter.h"
@@ -34,6 +35,7 @@ struct Case {
   bool adapters = false;
   size_t rows = 5;
   std::vector<std::string> modules_to_save = {};  // of the adapters
+  const char* adapted = "";  // modules, as a regular expression; empty: all linears
 };
 
 Json config_of(const Case& given) {
@@ -63,7 +65,8 @@ struct Course {
 };
 
 struct Run {
-  Run(const Case& given, const parallel::MeshGroups& groups) : update(groups.update()) {
+  Run(Case given, const parallel::MeshGroups& groups) : update(groups.update()) {
+    if (given.chunks > 1) given.options.pipeline = parallel::ScheduleKind::kInterleaved;
     const Json config = config_of(given);
     models::BuildOptions build;
     build.dtype = DType::kF32;
@@ -77,6 +80,7 @@ struct Run {
     if (given.adapters) {
       LoraConfig lora{.rank = 3, .dropout = 0.1};
       lora.modules_to_save = given.modules_to_save;
+      if (*given.adapted != '\0') lora.targets = {.regex = given.adapted};
       adapter = models::new_adapter(*model, lora, 5, "");
       adapter->set_dropout(lora.dropout);
     }
@@ -240,6 +244,50 @@ TEST(PipelineStages, BalanceMicroBatches) {
   }
 }
 
+// Of the gradients in the order of the ranks and steps, all bytes.
+std::string gradient_bytes(const Case& given) {
+  std::vector<std::string> of_ranks(static_cast<size_t>(given.stages * given.mesh.size()));
+  collectives::launch(
+      "threads", {.ranks = given.stages * given.mesh.size(), .deadline = 60}, [&](Group& all) {
+        const parallel::MeshGroups groups(all, given.mesh);
+        const Run run(given, groups);
+        std::string& bytes = of_ranks[static_cast<size_t>(all.rank())];
+        for (uint32_t step = 0; step < kSteps; ++step) {
+          run.step(rows_of_rank(rows_of(step, given.rows), run.update.rows.rank(), run.update.rows.size()));
+          for (const PlacedTensor& gradient : run.optimizer->summed_gradients())
+            bytes.append(static_cast<const char*>(gradient.own.raw()),
+                         static_cast<size_t>(gradient.own.bytes()));
+        }
+      });
+  std::string all;
+  for (const std::string& bytes : of_ranks) all += bytes;
+  return all;
+}
+
+// zb_h1: the gradients of weight matrices come later, and are the bits of 1f1b. A tied weight is counted
+// once.
+TEST(PipelineStages, ComputeTheGradientsOfWeightsLater) {
+  TrainerOptions balanced = cut(1);
+  balanced.routers = {.balance_factor = 0.1, .global_balance = true};
+  TrainerOptions selective = cut(1);
+  selective.checkpointing = Checkpointing::kSelective;
+  for (Case given :
+       {Case{.stages = 2, .options = cut(1), .rows = 7}, Case{.tied = true, .stages = 2, .options = cut(1)},
+        Case{.tied = true, .stages = 4, .options = cut(1), .rows = 3},
+        Case{.stages = 2, .mesh = {.shard = 2, .shard_level = 2}, .options = cut(1), .rows = 6},
+        Case{.stages = 2, .mesh = {.tensor = 2}, .options = selective},
+        Case{.type = "qwen3_moe", .stages = 3, .options = balanced},
+        Case{.type = "qwen3_moe", .stages = 2, .mesh = {.expert = 2}, .options = balanced},
+        Case{.type = "qwen3_next", .stages = 4, .options = cut(1)}}) {
+    SCOPED_TRACE(fmt::format("{}, {} stages, tied {}, {}", given.type, given.stages, given.tied,
+                             to_string(given.mesh)));
+    const std::string whole = gradient_bytes(given);
+    given.options.pipeline = parallel::ScheduleKind::kZbH1;
+    expect_one(given);
+    EXPECT_TRUE(gradient_bytes(given) == whole);
+  }
+}
+
 TEST(PipelineStages, AreMeshes) {
   const std::vector<Mesh> meshes{{.replicate = 2},
                                  {.shard = 2, .shard_level = 1},
@@ -280,6 +328,43 @@ TEST(PipelineStages, TrainAdapters) {
                 .options = cut(1),
                 .adapters = true});
   }
+}
+
+// The number of backward passes that each rank computes in one update of a case.
+std::vector<int64_t> backward_passes(const Case& given) {
+  std::vector<int64_t> counts(static_cast<size_t>(given.stages));
+  collectives::launch("threads", {.ranks = given.stages, .deadline = 60}, [&](Group& all) {
+    const parallel::MeshGroups groups(all, {});
+    const Run run(given, groups);
+    trace::start();
+    run.step(rows_of(0, given.rows));
+    for (const trace::Event& event : trace::stop())
+      counts[static_cast<size_t>(all.rank())] += event.name == "backward" ? 1 : 0;
+  });
+  return counts;
+}
+
+// Adapters of some layers: stages before them compute no gradient, and none is sent to them.
+TEST(PipelineStages, HaveNoBackwardPassWhereNothingIsTrained) {
+  Case given{.stages = 4, .options = cut(1), .adapters = true};
+  const std::vector<std::pair<const char*, std::vector<int64_t>>> cases{
+      {R"(.*\.layers\.3\..*_proj)", {0, 0, 0, 5}},
+      {R"(.*\.layers\.2\..*_proj)", {0, 0, 5, 5}},
+      {R"(.*\.layers\.0\..*_proj)", {5, 5, 5, 5}},
+      {R"(.*\.layers\.[13]\..*q_proj)", {0, 5, 5, 5}},
+      {R"(lm_head)", {0, 0, 0, 5}},
+      {R"(.*embed_tokens)", {5, 5, 5, 5}}};
+  for (const auto& [adapted, passes] : cases) {
+    SCOPED_TRACE(adapted);
+    given.adapted = adapted;
+    EXPECT_EQ(backward_passes(given), passes);
+    expect_one(given);
+  }
+  // Part 2 of four is the first stage's second.
+  given.stages = given.chunks = 2;
+  given.adapted = R"(.*\.layers\.2\..*_proj)";
+  EXPECT_EQ(backward_passes(given), (std::vector<int64_t>{5, 5}));
+  expect_one(given);
 }
 
 }  // namespace

@@ -2,12 +2,14 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tensor/repeated_work.h"
 #include "training/passes/cuda_graph.h"
 #include "training/passes/micro_batch.h"
+#include "training/passes/stage_times.h"
 
 namespace temper::training {
 
@@ -23,9 +25,10 @@ struct StepData {
     Tensor balance;                                // [1]: what its routers add to the loss
     size_t batch = 0;                              // whose it is
   };
-  std::vector<Output> outputs;  // of each micro-batch, or of the parts of it that are here
-  Tensor grad_norm;             // [1]
-  bool updates = false;         // the step has begun to change weights and moments
+  std::optional<StageTimes> stage_times;  // of several stages
+  std::vector<Output> outputs;            // of each micro-batch, or of the parts of it that are here
+  Tensor grad_norm;                       // [1]
+  bool updates = false;                   // the step has begun to change weights and moments
 };
 
 // What became of the steps so far.

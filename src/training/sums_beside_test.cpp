@@ -6,6 +6,8 @@
 
 #include "base/tracing/trace.h"
 #include "collectives/launch.h"
+#include "parallel/mesh_groups.h"
+#include "parallel/model_parts.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
 #include "training/trainer.h"
@@ -16,6 +18,16 @@ namespace {
 struct Counts {
   int within = 0, after = 0;  // of the span "backward"
 };
+
+Counts count_sums(const std::vector<trace::Event>& events, std::string_view sum) {
+  Counts counts;
+  double end = 0;  // of the last backward pass
+  for (const trace::Event& event : events)
+    if (event.name == "backward") end = std::max(end, event.end);
+  for (const trace::Event& event : events)
+    if (event.name == sum) ++(event.begin < end ? counts.within : counts.after);
+  return counts;
+}
 
 // The sums over ranks of one step of a model with a head of its own.
 Counts sums_of_step(const TrainerOptions& options, bool sharded) {
@@ -34,13 +46,7 @@ Counts sums_of_step(const TrainerOptions& options, bool sharded) {
     trace::start();
     trainer.step(rows, 1e-3);
     const std::vector<trace::Event> events = trace::stop();
-    if (ranks.rank() != 0) return;
-    double end = 0;  // of the last backward pass
-    for (const trace::Event& event : events)
-      if (event.name == "backward") end = std::max(end, event.end);
-    for (const trace::Event& event : events)
-      if (event.name == (sharded ? "reduce_scatter" : "all_reduce"))
-        ++(event.begin < end ? counts.within : counts.after);
+    if (ranks.rank() == 0) counts = count_sums(events, sharded ? "reduce_scatter" : "all_reduce");
   });
   return counts;
 }
@@ -64,6 +70,56 @@ TEST(SumsBesideBackward, WaitForLayersThatAreComputedAgain) {
                again = sums_of_step({.micro_batch_tokens = 33, .checkpointing = Checkpointing::kFull}, false);
   EXPECT_EQ(again.within + again.after, all.within + all.after);
   EXPECT_GT(again.within, 0);  // the head's
+}
+
+// Of two stages of two replicas each, by rank.
+std::vector<Counts> sums_of_stages(const TrainerOptions& options, bool tied, int chunks) {
+  std::vector<Counts> counts(4);
+  collectives::launch("threads", {.ranks = 4, .deadline = 120}, [&](collectives::Group& ranks) {
+    Json config = tiny_config();
+    config.set("num_hidden_layers", 4);
+    config.set("tie_word_embeddings", tied);
+    const parallel::MeshGroups groups(ranks, {.replicate = 2});
+    models::BuildOptions build;
+    build.dtype = DType::kF32;
+    build.ops = ops::OpsConfig{};
+    build.purpose = models::Purpose::kTraining;
+    build.ranks = parallel::with_parts(groups.model(), models::configure(config, "tiny"), chunks);
+    const auto model = models::build_model(config, "tiny", build);
+    model->decoder.parameters().initialize(7, 0.05);
+    optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {}, groups.sharing());
+    Trainer trainer(model->decoder, optimizer, options, nullptr, groups.update());
+    const auto own = static_cast<uint32_t>(groups.update().rows.rank());
+    // The second replica has more micro-batches.
+    std::vector<data::PackedRow> rows{test_row(own, {20, 11}), test_row(2 + own, {33})};
+    if (own == 1) rows.push_back(test_row(5, {17}));
+    trace::start();
+    trainer.step(rows, 1e-3);
+    counts[static_cast<size_t>(ranks.rank())] = count_sums(trace::stop(), "all_reduce");
+  });
+  return counts;
+}
+
+// In each part of the layers, while the last micro-batch passes it. What two stages have is summed at the
+// end.
+TEST(SumsBesideBackward, BeginInTheLastPassesOfStages) {
+  TrainerOptions options{.micro_batch_tokens = 33};
+  for (const bool tied : {false, true}) {
+    const std::vector<Counts> whole = sums_of_stages(options, tied, 1);
+    options.pipeline = parallel::ScheduleKind::kZbH1;
+    const std::vector<Counts> split = sums_of_stages(options, tied, 1);
+    options.pipeline = parallel::ScheduleKind::kInterleaved;
+    const std::vector<Counts> interleaved = sums_of_stages(options, tied, 2);
+    options.pipeline = parallel::ScheduleKind::k1F1B;
+    for (size_t rank = 0; rank < 4; ++rank) {
+      SCOPED_TRACE(fmt::format("rank {}, tied {}", rank, tied));
+      for (const Counts& found : {whole[rank], split[rank], interleaved[rank]}) {
+        EXPECT_GT(found.within, 10);
+        EXPECT_LE(found.after, rank < 2 || tied ? 1 : 0);  // the embedding's
+        EXPECT_EQ(found.within + found.after, whole[rank].within + whole[rank].after);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -27,19 +27,19 @@ void Trainer::compute(StepData& data) {
   data.outputs.clear();
   model_->begin_passes(data);
   const TapeOptions of_tape = tape_options(options_);
-  const bool staged = model_->pass_stages(data, of_tape);
+  LastBackward sums{[this] { optimizer_.begin_sums(ranks_.tokens); }};
+  if (!ranks_.tokens.is_alone()) sums.after_each = [this] { optimizer_.sum_ready(); };
+  const bool staged = model_->pass_stages(data, of_tape, sums);
   for (size_t i = 0; i < data.batches.size() && !staged; ++i) {
     const bool last = i + 1 == data.batches.size();
     Tape tape(of_tape);
     const Var loss = model_->loss(tape, data, i);
     const trace::Span backward("backward");
-    if (last) optimizer_.begin_sums(ranks_.tokens);
-    tape.backward(
-        loss, {},
-        last && !ranks_.tokens.is_alone() ? [this] { optimizer_.sum_ready(); } : std::function<void()>());
+    if (last) sums.begin();
+    tape.backward(loss, {}, last ? sums.after_each : nullptr);
   }
   const trace::Span update("update");
-  if (data.batches.empty() || staged) optimizer_.begin_sums(ranks_.tokens);
+  if (data.batches.empty()) sums.begin();
   model_->end_passes();
   optimizer_.end_sums();
   data.grad_norm = optimizer_.grad_norm();

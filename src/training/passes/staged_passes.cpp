@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/tracing/trace.h"
+#include "parallel/model_parts.h"
 #include "parallel/pipeline/transfers.h"
 
 namespace temper::training {
@@ -14,15 +15,42 @@ using parallel::PipelineShape;
 
 bool is_of_activations(Act act) { return act == Act::kSendActivation || act == Act::kReceiveActivation; }
 
+// The first of the last backward passes of the chunks, whose gradients are complete when they have ended.
+std::span<const Action>::iterator first_of_last_backward(std::span<const Action> actions, int chunks) {
+  auto first = actions.end();
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    const auto found = std::find_if(actions.rbegin(), actions.rend(), [&](const Action& action) {
+      return action.chunk == chunk && (action.act == Act::kBackward || action.act == Act::kBackwardInput);
+    });
+    if (found != actions.rend()) first = std::min(first, std::prev(found.base()));
+  }
+  return first;
+}
+
 }  // namespace
 
-void StagedPasses::train(size_t batches) {
-  if (batches == 0) return;
-  using Kind = parallel::ScheduleKind;
-  const PipelineShape shape{stages_.count(), stages_.chunks(), static_cast<int>(batches)};
-  const parallel::Schedule schedule =
-      parallel::make_schedule(shape.chunks > 1 ? Kind::kInterleaved : Kind::k1F1B, shape);
-  run(shape, schedule.ranks[static_cast<size_t>(stages_.place())]);
+parallel::PipelineCosts stage_costs(const layers::Decoder& model, const TrainerOptions& options,
+                                    bool frozen) {
+  const layers::ModelStages& stages = model.ranks().stages;
+  if (stages.count() == 1) return {};
+  return parallel::pipeline_costs(model.config(), stages.count(), stages.chunks(),
+                                  {frozen, options.checkpointing == Checkpointing::kFull});
+}
+
+std::optional<StageTimes> StagedPasses::train(size_t batches, const Plan& plan, const LastBackward& last) {
+  if (batches == 0) return std::nullopt;
+  const PipelineShape shape{stages_.count(), stages_.chunks(), static_cast<int>(batches), plan.first_trained};
+  const auto [schedule, timeline] = parallel::plan_pipeline(plan.kind, shape, plan.costs);
+  times_.start(timeline.bubble_share());
+  const Actions actions = schedule.ranks[static_cast<size_t>(stages_.place())];
+  const auto first = first_of_last_backward(actions, stages_.chunks());
+  run(shape, {actions.begin(), first});
+  if (last.begin) last.begin();
+  after_each_ = last.after_each;
+  run(shape, {first, actions.end()});
+  passing_.clear();
+  times_.stop();
+  return times_;
 }
 
 void StagedPasses::read(size_t batches) {
@@ -38,7 +66,6 @@ void StagedPasses::read(size_t batches) {
 
 // Transfers that stand next to each other progress together.
 void StagedPasses::run(const PipelineShape& shape, Actions actions) {
-  passing_.clear();  // of passes that did not end
   for (auto at = actions.begin(); at != actions.end();) {
     if (parallel::is_transfer(at->act)) {
       const auto end = std::find_if(at, actions.end(),
@@ -47,32 +74,38 @@ void StagedPasses::run(const PipelineShape& shape, Actions actions) {
       at = end;
       continue;
     }
-    if (at->act == Act::kForward)
-      forward(*at, shape.part(stages_.place(), at->chunk));
-    else
-      backward(*at);
-    ++at;
+    compute(shape, *at++);
   }
-  passing_.clear();
 }
 
-void StagedPasses::forward(const Action& action, int part) {
+void StagedPasses::compute(const PipelineShape& shape, const Action& action) {
+  if (action.act == Act::kForward) return forward(shape, action);
+  const trace::Span span("backward");
+  action.act == Act::kBackwardWeight ? passing(action).later.compute(after_each_) : backward(action);
+}
+
+// Of a part before which nothing is trained no gradient of its input is asked for.
+void StagedPasses::forward(const PipelineShape& shape, const Action& action) {
+  const int part = shape.part(stages_.place(), action.chunk);
   Passing& own = passing(action);
-  own.tape = std::make_unique<Tape>(tape_);
+  TapeOptions options = tape_;
+  options.recording = comes_back(shape, part);
+  own.tape = std::make_unique<Tape>(options);
   if (part > 0) {
-    own.input = tape_.recording ? own.tape->variable(std::move(own.received))
-                                : own.tape->constant(std::move(own.received));
+    own.input = comes_back(shape, part - 1) ? own.tape->variable(std::move(own.received))
+                                            : own.tape->constant(std::move(own.received));
     own.received = {};
   }
   own.output = work_.forward(*own.tape, static_cast<size_t>(action.micro_batch), {part, own.input});
-  if (!tape_.recording && part + 1 == stages_.num_parts()) passing_.erase(key_of(action));
+  if (!comes_back(shape, part) && part + 1 == stages_.num_parts()) passing_.erase(key_of(action));
 }
 
-// Nothing before the first trained parameter needs a gradient.
+// Of several adapters, a micro-batch may have rows of one alone that trains nothing here.
 void StagedPasses::backward(const Action& action) {
-  const trace::Span span("backward");
   Passing& own = passing(action);
-  if (own.output.requires_grad()) own.tape->backward(own.output, std::exchange(own.gradient, {}));
+  const LaterGradients::Scope scope(action.act == Act::kBackwardInput ? &own.later : nullptr);
+  if (own.output.requires_grad())
+    own.tape->backward(own.output, std::exchange(own.gradient, {}), after_each_);
   own.tape.reset();
   own.output = {};
   own.gradient = {};
@@ -90,16 +123,19 @@ void StagedPasses::exchange(const PipelineShape& shape, Actions transfers) {
                                 activations ? "activations" : "the gradient", action.micro_batch,
                                 sends ? other : part));
     (sends ? out : in)
-        .push_back({names.back(), sends ? sent(action) : received(action), shape.rank_of(other)});
+        .push_back({names.back(), sends ? sent(shape, action) : received(action), shape.rank_of(other)});
   }
+  const trace::Span span("transfers of stages", [] { return trace::OpWork{}; });
+  times_.start_waiting();
   stages_.ranks->pairs().exchange(out, in);
+  times_.stop_waiting();
 }
 
-Tensor StagedPasses::sent(const Action& action) {
+Tensor StagedPasses::sent(const PipelineShape& shape, const Action& action) {
   Passing& own = passing(action);
   if (action.act == Act::kSendActivation) {
     const Tensor activation = own.output.value.contiguous();
-    if (!tape_.recording) passing_.erase(key_of(action));  // nothing comes back to it
+    if (!comes_back(shape, shape.part(stages_.place(), action.chunk))) passing_.erase(key_of(action));
     return activation;
   }
   const Tensor gradient = own.input.slot->take();

@@ -191,11 +191,15 @@ void sum_over(collectives::Group& ranks, std::optional<ValueResult>& sums) {
   sum_of_those_that_have(ranks, "sums of the critic", sums);
 }
 
+void sum_over(collectives::Group& ranks, std::optional<PipelineResult>& sums) {
+  sum_of_those_that_have(ranks, "times of the stages", sums);
+}
+
 void sum_over(collectives::Group& ranks, StepResult& result) {
   if (ranks.is_alone()) return;
   // All fields; routers are summed later (PendingLoads), and two are of all ranks already.
-  auto& [loss, z_loss, balance_loss, routers, sources, preference, policy, distillation, values, grad_norm,
-         tokens, target_tokens, flops] = result;
+  auto& [loss, z_loss, balance_loss, routers, sources, preference, policy, distillation, values, pipeline,
+         grad_norm, tokens, target_tokens, flops] = result;
   std::array sums{loss, z_loss, balance_loss, flops};
   ranks.sum("losses and work of the update", std::span<double>(sums));
   loss = sums[0];
@@ -208,6 +212,7 @@ void sum_over(collectives::Group& ranks, StepResult& result) {
   sum_over(ranks, policy);
   sum_over(ranks, distillation);
   sum_over(ranks, values);
+  sum_over(ranks, pipeline);
 }
 
 namespace {
@@ -233,6 +238,7 @@ StepResult PendingStep::wait() {
   for (const auto& balance : balances_) result.balance_loss += *static_cast<const float*>(balance->wait());
   for (const auto& [nll, documents] : tokens_)
     add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
+  if (stage_times_) result.pipeline = stage_times_->wait();
   const double own_loss = result.loss;
   sum_over(ranks_.results, result);
   result.routers = routers_.wait(ranks_.results);

@@ -11,6 +11,7 @@
 #include "parallel/update_ranks.h"
 #include "training/passes/micro_batch.h"
 #include "training/passes/router_loads.h"
+#include "training/passes/stage_times.h"
 
 namespace temper::training {
 
@@ -82,7 +83,8 @@ struct StepResult {
   std::optional<PolicyResult> policy = {};
   std::optional<DistillationResult> distillation = {};
   std::optional<ValueResult> values = {};
-  double grad_norm = 0;  // before clipping
+  std::optional<PipelineResult> pipeline = {};  // of several stages
+  double grad_norm = 0;                         // before clipping
   int64_t tokens = 0, target_tokens = 0;
   double flops = 0;
 };
@@ -96,6 +98,7 @@ void sum_over(collectives::Group& ranks, std::optional<PreferenceResult>& sums);
 void sum_over(collectives::Group& ranks, std::optional<PolicyResult>& sums);
 void sum_over(collectives::Group& ranks, std::optional<DistillationResult>& sums);
 void sum_over(collectives::Group& ranks, std::optional<ValueResult>& sums);
+void sum_over(collectives::Group& ranks, std::optional<PipelineResult>& sums);
 
 // A step that a device may still be computing. Ranks share an update: each has its part of the rows, and all
 // counts, scales and results are those of the whole update. There is one rule: gradients are sums over target
@@ -127,6 +130,7 @@ class PendingStep {
   void watch_routers(const layers::Decoder& model);
   void add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance);
   float inverse_tokens() const { return static_cast<float>(1 / at_least_one(update_tokens_)); }
+  void set_stage_times(const std::optional<StageTimes>& times) { stage_times_ = times; }
   void set_grad_norm(const Tensor& norm);  // not of a step that only reads its rows
 
   // Waits for this step alone, and for the other ranks'. Throws when loss or gradients are not finite (the
@@ -147,6 +151,7 @@ class PendingStep {
   // One per micro-batch where sources are reported separately: -log p of each token, and their documents.
   std::vector<std::pair<std::shared_ptr<Reading>, std::vector<DocumentSpan>>> tokens_;
   std::shared_ptr<Reading> grad_norm_;
+  std::optional<StageTimes> stage_times_;
 };
 
 struct EvalResult {

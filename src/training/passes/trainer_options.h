@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "autograd/tape.h"
+#include "parallel/pipeline/schedule.h"
 #include "training/passes/checkpointing.h"
 #include "training/passes/cuda_graph.h"
 
@@ -27,6 +28,7 @@ struct TrainerOptions {
   size_t num_sources = 1;  // above 1: losses are reported for each source of the data, too
   RouterOptions routers = {};
   bool keep_states = false;  // of recurrent ops, for backward (TapeOptions)
+  parallel::ScheduleKind pipeline = parallel::ScheduleKind::k1F1B;  // of the passes of several stages
 };
 
 inline TapeOptions tape_options(const TrainerOptions& options) {

@@ -169,7 +169,7 @@ void AdapterTrainer::count_routers(const Step& step, std::vector<Prepared>& batc
   if (model_.num_routers() == 0 || options_.routers.balance_factor == 0) return;
   std::vector<StagedTraces> traces;
   for (const Prepared& batch : batches) traces.push_back({.learners = batch.parts.size()});
-  StagedPasses(model_.ranks().stages, {},
+  StagedPasses(model_.ranks().stages, model_.device(), {},
                {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
                   layers::Decoder::Options forward = options_of(step, batches[batch]);
                   forward.checkpoint_layers = false;

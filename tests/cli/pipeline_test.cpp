@@ -13,7 +13,8 @@ TEST_F(Pipeline, LearnsWhatOneRankLearns) {
   expect_on_meshes("stages", flags, train("unstaged", flags),
                    {"--ranks 2 --parallel.pipeline 2", "--ranks 4 --parallel.pipeline 2 --parallel.tensor 2",
                     "--ranks 4 --parallel.pipeline 2 --parallel.shard 2 --parallel.shard_level 3",
-                    "--ranks 4 --parallel.pipeline 2 --train.activation_checkpointing full"});
+                    "--ranks 4 --parallel.pipeline 2 --train.activation_checkpointing full",
+                    "--ranks 2 --parallel.pipeline 2 --parallel.pipeline_schedule zb_h1"});
   const std::string adapters = flags + "--adapters \"[{name: a, rank: 4, dropout: 0.1}]\" ";
   const std::string one = train("unstaged_adapter", adapters);
   expect_same_course(train("staged_adapter", adapters + "--ranks 2 --parallel.pipeline 2") + "/adapters/a",
@@ -136,6 +137,28 @@ TEST_F(NightlyPipeline, KilledAtRandomEndsWithTheSameBits) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_file(folder() + "/kills");
 }
 
+// The schedule that a run would have, with the micro-batches of its first update.
+TEST_F(Pipeline, PrintsItsScheduleBeforeARun) {
+  const auto drawn = [&](const std::string& arguments) {
+    const Outcome outcome =
+        run("train " + yaml() + " --output " + folder() + "/planned --dry-run " + arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string rows = "--train.rows_per_step 6 --train.micro_batch_tokens 1 ";
+  const std::string whole = drawn(rows + "--ranks 2 --parallel.pipeline 2");
+  expect_has(whole,
+             "ranks          2: pipeline 2, replicate 1, shard 1; memory is that of a rank of the "
+              "stage that needs most\n");
+  expect_has(whole, "1f1b: 2 stages, 6 micro-batches; ");
+  expect_has(whole, "rank 0  F0 ");
+  expect_has(drawn(rows + "--ranks 2 --parallel.pipeline 2 --parallel.pipeline_schedule zb_h1"),
+             "zb_h1: 2 stages, 6 micro-batches; ");
+  // Of two replicas each has half of the rows.
+  expect_has(drawn(rows + "--ranks 4 --parallel.pipeline 2"), "1f1b: 2 stages, 3 micro-batches; ");
+  EXPECT_EQ(drawn(rows + "--ranks 2").find("micro-batches; "), std::string::npos);
+}
+
 TEST_F(Pipeline, SaysWhatItCannotDo) {
   const auto refusal = [&](const std::string& arguments) {
     const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/refused " + arguments);
@@ -150,6 +173,7 @@ TEST_F(Pipeline, SaysWhatItCannotDo) {
              "[parallel.pipeline] is 4, but the model has 3 layers, and each part needs one; possible are "
              "{pipeline: 2, replicate: 2, shard: 1} (about ");
   expect_has(refusal("--parallel.pipeline_chunks 2"), "[parallel.pipeline_chunks] is 2");
+  expect_has(refusal("--parallel.pipeline_schedule zb_h1"), "[parallel.pipeline_schedule] is zb_h1");
   expect_has(refusal(two + "--quantize.preset INT8_WEIGHT_ONLY"), "[parallel.pipeline] is 2, but quantizers");
   expect_has(refusal(two + "--eval.exact_match 4"), "eval.exact_match");
   expect_has(refusal(two + "--recipe distill --distill.teacher " + folder() + "/model"),

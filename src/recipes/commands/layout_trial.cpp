@@ -88,7 +88,8 @@ training::TrainerOptions options_of(const RunConfig& run, const layers::Decoder&
   training::TrainerOptions options{.max_grad_norm = run.train.max_grad_norm,
                                    .micro_batch_tokens = 64,
                                    .checkpointing = run.train.compute.activation_checkpointing,
-                                   .z_loss = run.train.z_loss};
+                                   .z_loss = run.train.z_loss,
+                                   .pipeline = run.parallel.schedule()};
   if (!run.adapters.empty()) return options;
   options.routers.balance_factor = run.train.router.balance_loss.value_or(model.config().balance_factor);
   options.routers.bias_rate = run.train.router.bias_rate;

@@ -9,6 +9,21 @@ ParallelConfig::Degrees ParallelConfig::usual_degrees() {
   return degrees;
 }
 
+parallel::ScheduleKind ParallelConfig::schedule() const {
+  using parallel::ScheduleKind;
+  switch (pipeline_schedule) {
+    case PipelineSchedule::k1F1B:
+      return ScheduleKind::k1F1B;
+    case PipelineSchedule::kInterleaved:
+      return ScheduleKind::kInterleaved;
+    case PipelineSchedule::kZbH1:
+      return ScheduleKind::kZbH1;
+    case PipelineSchedule::kAuto:
+      break;
+  }
+  return parallel::usual_kind(pipeline_chunks);
+}
+
 void describe(config::Schema& s, ParallelConfig& c) {
   const auto degree = [&](const char* axis, const char* help) { s.field(axis, c.degree(axis), help); };
   degree(
@@ -45,11 +60,22 @@ void describe(config::Schema& s, ParallelConfig& c) {
           "other. Each stage has an equal part of the ranks, which the other degrees divide; micro-batches "
           "(train.micro_batch_tokens) pass the stages one after the other.")
       .at_least(1);
-  s.field("pipeline_chunks", c.pipeline_chunks,
-          "The number of parts of the layers on each pipeline stage. 1 is the schedule 1f1b; more are "
-          "interleaved, so that stages wait less for each other, but send more tensors and keep more "
-          "activations.")
+  s.field(
+       "pipeline_chunks", c.pipeline_chunks,
+       "The number of parts of the layers on each pipeline stage. More than 1 need the schedule interleaved: "
+       "stages wait less for each other, but send more tensors and keep more activations.")
       .at_least(1);
+  s.choice(
+      "pipeline_schedule", c.pipeline_schedule,
+      {{"auto", PipelineSchedule::kAuto},
+       {"1f1b", PipelineSchedule::k1F1B},
+       {"interleaved", PipelineSchedule::kInterleaved},
+       {"zb_h1", PipelineSchedule::kZbH1}},
+      "The order in which pipeline stages compute: 1f1b, a backward pass as soon as it can be computed; "
+      "interleaved, the same with several parts of the layers on each stage (pipeline_chunks); zb_h1, as "
+      "1f1b, "
+      "but the gradients of weight matrices are computed later, where a stage would wait. auto is 1f1b, or "
+      "interleaved where pipeline_chunks is above 1.");
   s.field(
       "sequence", c.sequence,
       "Whether tensor ranks divide the tokens between layers, too, which takes less memory; by default they "

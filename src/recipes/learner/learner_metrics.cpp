@@ -83,6 +83,12 @@ void add_distillation(const std::optional<training::DistillationResult>& found, 
   add_logits(found->teacher_logits, "teacher_logits", to);
 }
 
+// What stages of a pipeline wait for each other.
+void add_pipeline(const std::optional<training::PipelineResult>& found, Numbers& to) {
+  if (found)
+    to.add_all({{"pipeline_waiting", found->waiting_share()}, {"pipeline_bubble", found->planned_share()}});
+}
+
 Numbers speeds_of(const UpdateReport& report, double peak_flops) {
   const training::StepResult& result = report.result;
   const auto tokens = static_cast<double>(result.tokens);
@@ -125,6 +131,7 @@ void LearnerMetrics::write(const UpdateReport& report, double peak_flops) {
     warn(report);
     add_policy(result.policy, all);
     add_distillation(result.distillation, all);
+    add_pipeline(result.pipeline, all);
     all.values.insert(all.values.end(), report.values.begin(), report.values.end());
     all.scalars.insert(all.scalars.end(), report.scalars.begin(), report.scalars.end());
     add_sources(inputs_.data.train, result.sources, all);

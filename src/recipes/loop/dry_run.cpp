@@ -10,6 +10,7 @@
 #include "recipes/learner/learner_plan.h"
 #include "recipes/loop/checkpoint_manager.h"
 #include "recipes/loop/planned_memory.h"
+#include "recipes/loop/planned_pipeline.h"
 #include "recipes/loop/train_step.h"
 #include "recipes/parts/update_time.h"
 #include "recipes/plans/run_kernels.h"
@@ -141,9 +142,12 @@ std::string DryRun::describe_ranks(const PlannedDivision& planned, const RunMemo
   const int64_t stages = planned.keys.pipeline;
   if (stages == 1)
     return fmt::format("ranks          {}: {}; memory is that of each\n", mesh.size(), to_string(mesh));
+  std::vector<std::vector<data::PackedRow>> rows;
+  for (const auto& learner : learners_) rows.push_back(learner->rows().rows());
   return fmt::format(
-      "ranks          {}: pipeline {}, {}; memory is that of a rank of the stage that needs most\n{}",
-      stages * mesh.size(), stages, to_string(mesh), describe_stages(plan.stages));
+      "ranks          {}: pipeline {}, {}; memory is that of a rank of the stage that needs most\n{}{}",
+      stages * mesh.size(), stages, to_string(mesh), describe_stages(plan.stages),
+      describe_schedule(setup_.architecture, setup_.config, planned, rows));
 }
 
 std::string DryRun::describe_time() {

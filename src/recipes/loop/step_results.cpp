@@ -16,6 +16,7 @@ void StepResults::collect() {
       failed_.emplace(learner.get(), error);
     }
   progress_.show(reports);
+  if (!reports.empty() && reports.front().result.pipeline) profile_.add(*reports.front().result.pipeline);
 }
 
 void StepResults::raise_errors_if_any() {

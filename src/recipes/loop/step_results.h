@@ -4,6 +4,7 @@
 #include "recipes/loop/checkpoint_manager.h"
 #include "recipes/loop/learners.h"
 #include "recipes/loop/progress_reporter.h"
+#include "recipes/parts/step_profile.h"
 
 namespace temper::recipes {
 
@@ -14,8 +15,12 @@ class StepResults {
  public:
   // All must outlive it.
   StepResults(const RunSetup& setup, const Learners& learners, CheckpointManager& checkpoints,
-              ProgressReporter& progress)
-      : setup_(setup), learners_(learners), checkpoints_(checkpoints), progress_(progress) {}
+              ProgressReporter& progress, StepProfile& profile)
+      : setup_(setup),
+        learners_(learners),
+        checkpoints_(checkpoints),
+        progress_(progress),
+        profile_(profile) {}
 
   // Waits for the steps that were begun last, if they were not collected, writes their metrics and shows the
   // progress. An Error in the input, such as a loss that diverges, is kept for raise_errors(); others are
@@ -43,6 +48,7 @@ class StepResults {
   const Learners& learners_;
   CheckpointManager& checkpoints_;
   ProgressReporter& progress_;
+  StepProfile& profile_;
   std::map<const Learner*, Error> failed_;
 };
 

@@ -13,7 +13,8 @@ struct Results : AdaptersRun {
   explicit Results(const std::vector<std::string>& names) : AdaptersRun(names) {}
   CheckpointManager checkpoints{setup, learners};
   ProgressReporter progress{setup};
-  StepResults results{setup, learners, checkpoints, progress};
+  StepProfile profile{0, setup.facts, DType::kF32, "", setup.ranks};
+  StepResults results{setup, learners, checkpoints, progress, profile};
 
   std::string drop_first(ErrorKind kind, StepResults::Cause cause) {
     return error_of([&] { results.drop(learners.front(), Error("the loss is NaN", kind), cause); }, kind);

@@ -41,13 +41,13 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_
       learners_(setup_),
       checkpoints_(setup_, learners_),
       progress_(setup_),
-      results_(setup_, learners_, checkpoints_, progress_),
+      profile_(options.profile_steps, setup_.facts, config.model.dtype, folder_.files().trace(),
+               setup_.ranks),
+      results_(setup_, learners_, checkpoints_, progress_, profile_),
       ending_(setup_, learners_, checkpoints_, results_, progress_),
       evaluator_(setup_, learners_, checkpoints_, ending_),
       weight_sync_(setup_, learners_, ending_),
       step_(setup_),
-      profile_(options.profile_steps, setup_.facts, config.model.dtype, folder_.files().trace(),
-               setup_.ranks),
       deadline_(setup_.ranks) {}
 
 void TrainingLoop::run() {

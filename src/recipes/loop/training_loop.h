@@ -48,12 +48,12 @@ class TrainingLoop {
   Learners learners_;
   CheckpointManager checkpoints_;
   ProgressReporter progress_;
+  StepProfile profile_;
   StepResults results_;
   RunEnding ending_;
   Evaluator evaluator_;
   WeightSync weight_sync_;
   TrainStep step_;
-  StepProfile profile_;
   parallel::StepDeadline deadline_;
 };
 

@@ -44,7 +44,8 @@ training::TrainerOptions trainer_options(const RunConfig& config, const layers::
       config.train.compute.cuda_graph,
       num_sources,
       {router.balance_loss.value_or(model.config().balance_factor), router.global_balance, router.bias_rate},
-      config.train.compute.keep_delta_states};
+      config.train.compute.keep_delta_states,
+      config.parallel.schedule()};
 }
 
 models::BuildOptions build_options(const RunConfig& config, const HardwareFacts& facts,

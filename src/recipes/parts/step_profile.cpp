@@ -30,6 +30,21 @@ std::string limits(const HardwareFacts& facts, const reports::MachinePeak& peak)
       peak.flops / 1e12);
 }
 
+// Means over steps; nothing where there are no stages.
+std::string describe_waiting(const std::vector<training::PipelineResult>& steps) {
+  if (steps.empty()) return "";
+  double waiting = 0, planned = 0;
+  for (const training::PipelineResult& step : steps) {
+    waiting += step.waiting_share() / static_cast<double>(steps.size());
+    planned += step.planned_share() / static_cast<double>(steps.size());
+  }
+  return fmt::format(
+      "pipeline: stages waited for each other in {:.1f} % of the time of their passes; by the schedule and "
+      "the "
+      "floating-point operations of the layers it is {:.1f} %\n",
+      100 * waiting, 100 * planned);
+}
+
 }  // namespace
 
 StepProfile::~StepProfile() {
@@ -55,6 +70,10 @@ void StepProfile::before_step() {
   }
 }
 
+void StepProfile::add(const training::PipelineResult& passes) {
+  if (recording()) passes_.push_back(passes);
+}
+
 void StepProfile::finish() {
   if (recording()) write();
 }
@@ -68,9 +87,10 @@ void StepProfile::write() {
   collectives::at_root(ranks_, "the profile", [&] {
     write_file(file_, trace::chrome_trace(lanes));
     const reports::MachinePeak peak = peak_of(facts_, dtype_);
-    log_info(fmt::format("profile of {} steps{}, each op waited for; open {} in ui.perfetto.dev\n{}{}", steps,
-                         ranks_.is_alone() ? "" : " (the table is of rank 0)", file_,
-                         reports::describe(reports::sum_up(events), steps, peak), limits(facts_, peak)));
+    log_info(fmt::format("profile of {} steps{}, each op waited for; open {} in ui.perfetto.dev\n{}{}{}",
+                         steps, ranks_.is_alone() ? "" : " (the table is of rank 0)", file_,
+                         reports::describe(reports::sum_up(events), steps, peak), limits(facts_, peak),
+                         describe_waiting(passes_)));
   });
 }
 

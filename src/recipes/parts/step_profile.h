@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "collectives/group.h"
 #include "device/facts.h"
 #include "reports/profile.h"
 #include "tensor/dtype.h"
+#include "training/passes/stage_times.h"
 
 namespace temper::recipes {
 
@@ -19,7 +21,8 @@ class StepProfile {
   ~StepProfile();
 
   void before_step();  // outside of spans; starts the recording, and ends it behind the last of its steps
-  void finish();       // ends a recording that the run was too short for
+  void add(const training::PipelineResult& passes);  // of a step of several stages, all ranks'
+  void finish();                                     // ends a recording that the run was too short for
 
  private:
   bool recording() const { return begun_ > kWarmUp && !written_; }
@@ -31,6 +34,7 @@ class StepProfile {
   std::string file_;
   collectives::Group& ranks_;
   bool written_ = false;
+  std::vector<training::PipelineResult> passes_;  // by step
 };
 
 }  // namespace temper::recipes

@@ -24,11 +24,7 @@ int degree(std::string_view key, const std::string& text) {
 }
 
 int ranks_of_stage(const ParallelConfig& config, int ranks) {
-  if (config.pipeline_chunks > 1 && config.pipeline == 1)
-    fail(
-        "[parallel.pipeline_chunks] is {}, but it is about parts of the layers on each pipeline stage, and "
-        "parallel.pipeline is 1; leave it out",
-        config.pipeline_chunks);
+  check_schedule_keys(config);
   if (ranks % config.pipeline != 0)
     fail("[parallel.pipeline] is {}, but the number of ranks is {}, which it does not divide; set it to {}",
          config.pipeline, ranks, divisors_text(ranks));

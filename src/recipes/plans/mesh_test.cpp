@@ -87,6 +87,41 @@ TEST(Mesh, StagesHaveEqualPartsOfTheRanks) {
   expect_has(error_of([&] { mesh_of(config, 4); }), "[parallel.pipeline_chunks] is 2, but ");
 }
 
+TEST(Mesh, StagesHaveASchedule) {
+  const auto refusal = [](int64_t stages, int64_t chunks, PipelineSchedule schedule) {
+    RunConfig config = with_degrees_of({"auto", "1", "1", "1", "1"});
+    config.parallel.pipeline = stages;
+    config.parallel.pipeline_chunks = chunks;
+    config.parallel.pipeline_schedule = schedule;
+    return error_of([&] { mesh_of(config, 4); });
+  };
+  EXPECT_EQ(refusal(1, 1, PipelineSchedule::kAuto), "");
+  EXPECT_EQ(refusal(2, 1, PipelineSchedule::kAuto), "");
+  EXPECT_EQ(refusal(2, 1, PipelineSchedule::k1F1B), "");
+  EXPECT_EQ(refusal(2, 1, PipelineSchedule::kZbH1), "");
+  EXPECT_EQ(refusal(2, 3, PipelineSchedule::kAuto), "");
+  EXPECT_EQ(refusal(2, 3, PipelineSchedule::kInterleaved), "");
+  EXPECT_EQ(refusal(1, 1, PipelineSchedule::kZbH1),
+            "[parallel.pipeline_schedule] is zb_h1, but it is about the passes of pipeline stages, and "
+            "parallel.pipeline is 1; leave it out");
+  for (const auto& [schedule, name] :
+       {std::pair(PipelineSchedule::k1F1B, "1f1b"), std::pair(PipelineSchedule::kZbH1, "zb_h1")})
+    EXPECT_EQ(
+        refusal(2, 3, schedule),
+        fmt::format("[parallel.pipeline_schedule] is {}, which has one part of the layers on each stage, "
+                    "but parallel.pipeline_chunks is 3; set the schedule to interleaved, or "
+                    "pipeline_chunks to 1",
+                    name));
+  EXPECT_EQ(refusal(2, 1, PipelineSchedule::kInterleaved),
+            "[parallel.pipeline_schedule] is interleaved, which needs several parts of the layers on each "
+            "stage, but parallel.pipeline_chunks is 1; set pipeline_chunks to 2 or more, or the schedule to "
+            "1f1b");
+  ParallelConfig keys;
+  EXPECT_EQ(keys.schedule(), parallel::ScheduleKind::k1F1B);
+  keys.pipeline_chunks = 2;
+  EXPECT_EQ(keys.schedule(), parallel::ScheduleKind::kInterleaved);
+}
+
 TEST(Mesh, StagesRefuseWhatNeedsAllLayers) {
   const auto refusal = [](const char* type, const std::function<void(RunConfig&)>& change) {
     Json json = tiny_config(type);
@@ -113,6 +148,18 @@ TEST(Mesh, StagesRefuseWhatNeedsAllLayers) {
   expect_has(of_recipe("distill"),
              "recipe distill asks a teacher in memory, all of whose layers it needs on a rank; store its");
   EXPECT_EQ(of_recipe("preference"), "");
+  const auto later = [&](const std::function<void(RunConfig&)>& change) {
+    return refusal("qwen3", [&](RunConfig& run) {
+      run.parallel.pipeline_schedule = PipelineSchedule::kZbH1;
+      change(run);
+    });
+  };
+  EXPECT_EQ(later([](RunConfig&) {}), "");
+  expect_has(
+      later([](RunConfig& run) { run.adapters = {{.name = "a"}}; }),
+      "[parallel.pipeline_schedule] is zb_h1, which computes the gradients of weight matrices later, but "
+      "adapters train narrow matrices");
+  expect_has(later([](RunConfig& run) { run.parallel.shard_level = 3; }), "parallel.shard_level: 3");
   expect_has(refusal("qwen3", [](RunConfig& run) { run.eval.exact_match = 1; }), "eval.exact_match");
 }
 

@@ -22,6 +22,19 @@ void check_second_layers(const RunConfig& config) {
     fail("{} (of '{}', the second model of recipe {}); set fewer stages", reason, *folder, config.recipe);
 }
 
+// What has no gradients of weight matrices that could be computed later.
+void check_split_backward(const RunConfig& config) {
+  constexpr const char* kBegin =
+      "[parallel.pipeline_schedule] is zb_h1, which computes the gradients of weight matrices later";
+  if (!config.adapters.empty())
+    fail("{}, but adapters train narrow matrices, for which that saves no time; use 1f1b", kBegin);
+  if (config.parallel.shard_level == 3)
+    fail(
+        "{}, when parallel.shard_level: 3 has freed the matrices; set shard_level to 2, or the schedule to "
+        "1f1b",
+        kBegin);
+}
+
 }  // namespace
 
 std::string too_few_layers(const layers::DecoderConfig& model, const ParallelConfig& parallel) {
@@ -51,6 +64,33 @@ void check_pipeline(const RunConfig& config) {
         stages);
   if (config.quantize.to_options().any())
     fail("[parallel.pipeline] is {}, but quantizers need all layers on every rank; set it to 1", stages);
+  if (config.parallel.schedule() == parallel::ScheduleKind::kZbH1) check_split_backward(config);
+}
+
+void check_schedule_keys(const ParallelConfig& config) {
+  const int64_t chunks = config.pipeline_chunks;
+  const bool is_auto = config.pipeline_schedule == PipelineSchedule::kAuto;
+  const parallel::ScheduleKind kind = config.schedule();
+  const bool is_interleaved = kind == parallel::ScheduleKind::kInterleaved;
+  if (config.pipeline == 1 && chunks > 1)
+    fail(
+        "[parallel.pipeline_chunks] is {}, but it is about parts of the layers on each pipeline stage, and "
+        "parallel.pipeline is 1; leave it out",
+        chunks);
+  if (config.pipeline == 1 && !is_auto)
+    fail(
+        "[parallel.pipeline_schedule] is {}, but it is about the passes of pipeline stages, and "
+        "parallel.pipeline is 1; leave it out",
+        to_string(kind));
+  if (chunks > 1 && !is_interleaved)
+    fail(
+        "[parallel.pipeline_schedule] is {}, which has one part of the layers on each stage, but "
+        "parallel.pipeline_chunks is {}; set the schedule to interleaved, or pipeline_chunks to 1",
+        to_string(kind), chunks);
+  if (chunks == 1 && is_interleaved)
+    fail(
+        "[parallel.pipeline_schedule] is interleaved, which needs several parts of the layers on each stage, "
+        "but parallel.pipeline_chunks is 1; set pipeline_chunks to 2 or more, or the schedule to 1f1b");
 }
 
 layers::ModelRanks model_ranks(const parallel::MeshGroups& groups, const layers::DecoderConfig& model,

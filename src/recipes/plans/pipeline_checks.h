@@ -7,6 +7,9 @@
 
 namespace temper::recipes {
 
+// An Error where the keys of stages contradict each other.
+void check_schedule_keys(const ParallelConfig& config);
+
 // That the model has too few layers for the stages of a pipeline (parallel.pipeline), as the beginning of an
 // error; empty where it has enough.
 std::string too_few_layers(const layers::DecoderConfig& model, const ParallelConfig& parallel);

@@ -212,6 +212,10 @@ TEST(PipelineStages, ComputeLayersAgainAndKeepLess) {
     TrainerOptions options = cut(1);
     options.checkpointing = checkpointing;
     expect_one({.type = "qwen3_moe", .options = options});
+    // Replicas sum gradients while the last micro-batch's layers are computed again.
+    expect_one({.stages = 2, .mesh = {.replicate = 2}, .options = options, .rows = 8});
+    options.pipeline = parallel::ScheduleKind::kZbH1;
+    expect_one({.stages = 2, .mesh = {.replicate = 2}, .options = options, .rows = 8});
   }
 }
 

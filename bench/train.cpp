@@ -34,7 +34,7 @@ constexpr const char* kUsage =
                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn|nf4|nf4_double]
                      [--shard [--shard-level 1|2|3]] [--context N [--context-method ulysses|ring]] [--tensor N]
-                     [--expert N] [--pipeline N [--pipeline-chunks N]]
+                     [--expert N] [--pipeline N [--pipeline-chunks N] [--pipeline-schedule zb_h1]]
                      [--quantize PRESET [--expert-inputs]]
 A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
@@ -55,7 +55,7 @@ together.
 
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens, data,
-              write_documents, adapter, quantize, context_method;
+              write_documents, adapter, quantize, context_method, pipeline_schedule;
   DType dtype = DType::kBF16;
   std::optional<primitives::FrozenFormat> base_dtype;
   int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
@@ -102,6 +102,9 @@ class Learning {
       : options_(options) {
     const parallel::UpdateRanks ranks = groups.update();
     trainer_options_.micro_batch_tokens = options.rows * options.length;
+    trainer_options_.pipeline = options.pipeline_schedule == "zb_h1" ? parallel::ScheduleKind::kZbH1
+                                : options.pipeline_chunks > 1        ? parallel::ScheduleKind::kInterleaved
+                                                                     : parallel::ScheduleKind::k1F1B;
     trainer_options_.checkpointing = options.checkpointing == "full" ? training::Checkpointing::kFull
                                      : options.checkpointing == "selective"
                                          ? training::Checkpointing::kSelective
@@ -150,6 +153,7 @@ class Learning {
 struct Result {
   double loss = 0, grad_norm = 0, flops = 0, seconds = 0;
   int64_t tokens = 0;
+  std::optional<training::PipelineResult> pipeline = {};
 };
 
 Result wait(std::vector<training::PendingStep>& steps) {
@@ -159,6 +163,7 @@ Result wait(std::vector<training::PendingStep>& steps) {
     result.loss += part.loss / static_cast<double>(steps.size());
     result.grad_norm = std::hypot(result.grad_norm, part.grad_norm);
     result.flops += part.flops;
+    result.pipeline = part.pipeline;
   }
   return result;
 }
@@ -238,6 +243,8 @@ void print_result(const Options& options, const Training& trained, const Hardwar
   }
   if (seconds.empty())
     fail("{}: not one step of {} rows of {}", options.tokens, options.rows, options.length);
+  const training::PipelineResult pipeline =
+      trained.steps.back().pipeline.value_or(training::PipelineResult{});
   const double step_seconds = median(seconds), speed = trained.steps.back().flops / step_seconds;
   const int64_t memory = memory_bytes(facts.device);  // before the peak of products is measured
   std::printf(
@@ -245,12 +252,14 @@ void print_result(const Options& options, const Training& trained, const Hardwar
       "%.1f, "
       "\"tflops\": %.4g, \"of_peak\": %.3f, "
       "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, "
+      "\"pipeline_waiting\": %.4f, \"pipeline_bubble\": %.4f, "
       "\"checkpointing\": \"%s\", \"losses\": [%s], \"grad_norms\": [%s]}\n",
       options.model.c_str(), ranks, std::string(to_string(options.dtype)).c_str(),
       std::string(options.base_dtype ? to_string(*options.base_dtype) : to_string(options.dtype)).c_str(),
       median(speeds), speed / 1e12, speed / ranks / measured_products(facts, options.dtype),
       static_cast<double>(memory) / (1 << 30), trained.first_seconds, step_seconds * 1e3,
-      options.checkpointing.c_str(), losses.c_str(), grad_norms.c_str());
+      pipeline.waiting_share(), pipeline.planned_share(), options.checkpointing.c_str(), losses.c_str(),
+      grad_norms.c_str());
 }
 
 int run(const Options& options, collectives::Group& hosts) {
@@ -313,6 +322,7 @@ int main_checked(int argc, char** argv) {
           arguments.take("--tensor", options.tensor) || arguments.take("--expert", options.expert) ||
           arguments.take("--pipeline", options.pipeline) ||
           arguments.take("--pipeline-chunks", options.pipeline_chunks) ||
+          arguments.take("--pipeline-schedule", options.pipeline_schedule) ||
           arguments.take("--shard-level", options.shard_level) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--expert-inputs", options.expert_inputs) ||

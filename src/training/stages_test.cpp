@@ -35,7 +35,7 @@ struct Case {
   bool adapters = false;
   size_t rows = 5;
   std::vector<std::string> modules_to_save = {};  // of the adapters
-  const char* adapted = "";  // modules, as a regular expression; empty: all linears
+  const char* adapted = "";                       // modules, as a regular expression; empty: all linears
 };
 
 Json config_of(const Case& given) {

@@ -149,7 +149,7 @@ TEST_F(Pipeline, PrintsItsScheduleBeforeARun) {
   const std::string whole = drawn(rows + "--ranks 2 --parallel.pipeline 2");
   expect_has(whole,
              "ranks          2: pipeline 2, replicate 1, shard 1; memory is that of a rank of the "
-              "stage that needs most\n");
+             "stage that needs most\n");
   expect_has(whole, "1f1b: 2 stages, 6 micro-batches; ");
   expect_has(whole, "rank 0  F0 ");
   expect_has(drawn(rows + "--ranks 2 --parallel.pipeline 2 --parallel.pipeline_schedule zb_h1"),

@@ -15,8 +15,8 @@ namespace temper::recipes {
 namespace {
 
 // A rank of each stage has its own layers: all of them together have the weights and states of the model. The
-// plan is that of the stage that needs most: the first one, which has activations of several micro-batches, or
-// the last one, where these are few and the loss is over a large vocabulary.
+// plan is that of the stage that needs most: the first one, which has activations of several micro-batches,
+// or the last one, where these are few and the loss is over a large vocabulary.
 TEST(StagePlans, AreThatOfTheStageThatNeedsMost) {
   RunConfig config;
   config.data.max_length = 256;

@@ -1,5 +1,5 @@
-// Judged answers where stages of a pipeline have parts of the model and of its reference: losses, what is reported
-// of answers, work and weights are those of one rank, and evaluations, too.
+// Judged answers where stages of a pipeline have parts of the model and of its reference: losses, what is
+// reported of answers, work and weights are those of one rank, and evaluations, too.
 #include <gtest/gtest.h>
 
 #include "collectives/launch.h"
@@ -97,9 +97,14 @@ TEST(PreferenceStages, LearnWhatOneRankLearns) {
   };
   for (const PreferenceLoss& loss : all_losses()) {
     const Course expected = learn(collectives::alone(), {}, 1, loss);
-    for (const auto& [stages, chunks, mesh] : {Case{2, 1, {}}, {2, 2, {}}, {4, 1, {}}, {2, 1, {.replicate = 2}},
-                                               {2, 1, {.context = 2}}, {2, 1, {.tensor = 2}}}) {
-      SCOPED_TRACE(fmt::format("loss {}, {} stages of {} parts, {}", loss.index(), stages, chunks, to_string(mesh)));
+    for (const auto& [stages, chunks, mesh] : {Case{2, 1, {}},
+                                               {2, 2, {}},
+                                               {4, 1, {}},
+                                               {2, 1, {.replicate = 2}},
+                                               {2, 1, {.context = 2}},
+                                               {2, 1, {.tensor = 2}}}) {
+      SCOPED_TRACE(
+          fmt::format("loss {}, {} stages of {} parts, {}", loss.index(), stages, chunks, to_string(mesh)));
       collectives::launch("threads", {.ranks = stages * mesh.size(), .deadline = 60}, [&](Group& all) {
         const Course found = learn(all, mesh, chunks, loss);
         expect_close(found, expected);

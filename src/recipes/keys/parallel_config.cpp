@@ -24,6 +24,34 @@ parallel::ScheduleKind ParallelConfig::schedule() const {
   return parallel::usual_kind(pipeline_chunks);
 }
 
+namespace {
+
+void describe_pipeline(config::Schema& s, ParallelConfig& c) {
+  s.field("pipeline", c.pipeline,
+          "Pipeline parallelism: the number of stages that the layers are divided between, one behind the "
+          "other. Each stage has an equal part of the ranks, which the other degrees divide; micro-batches "
+          "(train.micro_batch_tokens) pass the stages one after the other.")
+      .at_least(1);
+  s.field(
+       "pipeline_chunks", c.pipeline_chunks,
+       "The number of parts of the layers on each pipeline stage. More than 1 need the schedule interleaved: "
+       "stages wait less for each other, but send more tensors and keep more activations.")
+      .at_least(1);
+  s.choice(
+      "pipeline_schedule", c.pipeline_schedule,
+      {{"auto", PipelineSchedule::kAuto},
+       {"1f1b", PipelineSchedule::k1F1B},
+       {"interleaved", PipelineSchedule::kInterleaved},
+       {"zb_h1", PipelineSchedule::kZbH1}},
+      "The order in which pipeline stages compute: 1f1b, a backward pass as soon as it can be computed; "
+      "interleaved, the same with several parts of the layers on each stage (pipeline_chunks); zb_h1, as "
+      "1f1b, "
+      "but the gradients of weight matrices are computed later, where a stage would wait. auto is 1f1b, or "
+      "interleaved where pipeline_chunks is above 1.");
+}
+
+}  // namespace
+
 void describe(config::Schema& s, ParallelConfig& c) {
   const auto degree = [&](const char* axis, const char* help) { s.field(axis, c.degree(axis), help); };
   degree(
@@ -55,27 +83,7 @@ void describe(config::Schema& s, ParallelConfig& c) {
   degree("expert",
          "The number of ranks that divide the experts of a mixture between them; auto is all ranks that the "
          "other degrees leave.");
-  s.field("pipeline", c.pipeline,
-          "Pipeline parallelism: the number of stages that the layers are divided between, one behind the "
-          "other. Each stage has an equal part of the ranks, which the other degrees divide; micro-batches "
-          "(train.micro_batch_tokens) pass the stages one after the other.")
-      .at_least(1);
-  s.field(
-       "pipeline_chunks", c.pipeline_chunks,
-       "The number of parts of the layers on each pipeline stage. More than 1 need the schedule interleaved: "
-       "stages wait less for each other, but send more tensors and keep more activations.")
-      .at_least(1);
-  s.choice(
-      "pipeline_schedule", c.pipeline_schedule,
-      {{"auto", PipelineSchedule::kAuto},
-       {"1f1b", PipelineSchedule::k1F1B},
-       {"interleaved", PipelineSchedule::kInterleaved},
-       {"zb_h1", PipelineSchedule::kZbH1}},
-      "The order in which pipeline stages compute: 1f1b, a backward pass as soon as it can be computed; "
-      "interleaved, the same with several parts of the layers on each stage (pipeline_chunks); zb_h1, as "
-      "1f1b, "
-      "but the gradients of weight matrices are computed later, where a stage would wait. auto is 1f1b, or "
-      "interleaved where pipeline_chunks is above 1.");
+  describe_pipeline(s, c);
   s.field(
       "sequence", c.sequence,
       "Whether tensor ranks divide the tokens between layers, too, which takes less memory; by default they "

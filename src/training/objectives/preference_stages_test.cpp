@@ -49,7 +49,9 @@ Course learn(Group& all, const Mesh& mesh, int chunks, const PreferenceLoss& los
   optimizers::AdamWOptions damped;
   damped.eps = 1e-2;
   optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), damped, groups.sharing());
-  Trainer trainer(model->decoder, optimizer, {.micro_batch_tokens = kMicroBatch}, objective, ranks);
+  TrainerOptions options{.micro_batch_tokens = kMicroBatch};
+  options.pipeline = parallel::usual_kind(chunks);
+  Trainer trainer(model->decoder, optimizer, options, objective, ranks);
   const auto rows_of = [&](uint32_t step) {
     return rows_of_rank({answer_row(3 * step + 1, {test_pair(9, 4, 6), test_pair(1, 3, 2)}, true),
                          answer_row(3 * step + 2, {test_pair(14, 5, 3)}, true),

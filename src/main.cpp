@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
   temper::cli::add_doctor(program);
   temper::cli::add_ops(program);
   temper::cli::add_verify_layout(program);
+  temper::cli::add_plan(program);
   temper::cli::add_quantize(program);
   temper::cli::add_export(program);
   temper::cli::add_eval(program);

@@ -14,7 +14,7 @@ namespace {
 template <class F>
 void traced(const Call& call, const Tensor& tensor, const F& f) {
   const trace::Span span(call.collective, [&] {
-    return trace::OpWork{{0, static_cast<double>(tensor.bytes())}, {}};
+    return trace::OpWork{{.sent = static_cast<double>(tensor.bytes())}, {}};
   });
   f();
 }

@@ -83,7 +83,7 @@ void Pairs::exchange(std::span<const Transfer> sent, std::span<const Transfer> r
                          : sent.empty()   ? "receive"
                                           : "exchange",
                          [&] {
-                           return trace::OpWork{{0, bytes}, {}};
+                           return trace::OpWork{{.sent = bytes}, {}};
                          });
   do_exchange(calls);
 }

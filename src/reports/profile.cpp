@@ -35,6 +35,7 @@ std::vector<ProfileLine> sum_up(const std::vector<trace::Event>& events) {
     line.seconds += event.self;
     line.work.flops += event.work.flops;
     line.work.bytes += event.work.bytes;
+    line.work.sent += event.work.sent;
   }
   std::vector<ProfileLine> lines;
   for (auto& [name, line] : by_name) lines.push_back(std::move(line));
@@ -58,7 +59,7 @@ std::string describe(const std::vector<ProfileLine>& lines, int64_t steps, const
                        static_cast<double>(line.calls) / per_step, 1e3 * line.seconds / per_step,
                        all > 0 ? 100 * line.seconds / all : 0,
                        or_dash(line.work.flops / line.seconds / 1e9, "{:.1f}"),
-                       or_dash(line.work.bytes / line.seconds / 1e9, "{:.1f}"), of_limit);
+                       or_dash((line.work.bytes + line.work.sent) / line.seconds / 1e9, "{:.1f}"), of_limit);
   }
   return out;
 }

@@ -31,5 +31,16 @@ TEST(Profile, AddsUpByNameAndKnowsTheLimit) {
   EXPECT_NE(table.find("step "), std::string::npos);
 }
 
+// What travels between ranks has a speed, and no share of what this machine's memory can do.
+TEST(Profile, WhatRanksSendHasNoLimit) {
+  const std::vector<ProfileLine> lines = sum_up({event("all_reduce", 0.5, {.sent = 1e9})});
+  const MachinePeak peak{8e9, 1e10};
+  EXPECT_LT(lines[0].fraction(peak), 0);
+  const std::string table = describe(lines, 1, peak);
+  EXPECT_NE(table.find("all_reduce                    1.0    500.000 100.0 %          -      2.0         -"),
+            std::string::npos)
+      << table;
+}
+
 }  // namespace
 }  // namespace temper::reports

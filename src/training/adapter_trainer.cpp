@@ -211,7 +211,10 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   const HostInputs::Scope scope(inputs, false);
   const Prepared prepared = prepare(step, begin, end);
   Tape tape(tape_options(options_));
-  const Var loss = pass(tape, step, prepared, {});
+  const Var loss = [&] {
+    const trace::Span forward("forward");
+    return pass(tape, step, prepared, {});
+  }();
   const trace::Span backward("backward");
   tape.backward(loss);
 }

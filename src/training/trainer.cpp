@@ -33,7 +33,10 @@ void Trainer::compute(StepData& data) {
   for (size_t i = 0; i < data.batches.size() && !staged; ++i) {
     const bool last = i + 1 == data.batches.size();
     Tape tape(of_tape);
-    const Var loss = model_->loss(tape, data, i);
+    const Var loss = [&] {
+      const trace::Span forward("forward");
+      return model_->loss(tape, data, i);
+    }();
     const trace::Span backward("backward");
     if (last) sums.begin();
     tape.backward(loss, {}, last ? sums.after_each : nullptr);

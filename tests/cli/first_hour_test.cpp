@@ -16,9 +16,26 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 TEST_F(Cli, HelpFitsAScreen) {
-  for (const char* command : {"", "train", "generate", "batch", "chat", "merge", "data", "data inspect",
-                              "init", "doctor", "ops", "verify-layout", "quantize", "export", "eval",
-                              "weights", "weights send", "compare-logprobs", "rollouts show"}) {
+  for (const char* command : {"",
+                              "train",
+                              "generate",
+                              "batch",
+                              "chat",
+                              "merge",
+                              "data",
+                              "data inspect",
+                              "init",
+                              "doctor",
+                              "ops",
+                              "verify-layout",
+                              "plan",
+                              "quantize",
+                              "export",
+                              "eval",
+                              "weights",
+                              "weights send",
+                              "compare-logprobs",
+                              "rollouts show"}) {
     const Outcome outcome = run(std::string(command) + " --help");
     EXPECT_EQ(outcome.code, 0) << command;
     const std::vector<std::string> lines = lines_of(outcome.out);

@@ -20,6 +20,7 @@ struct Open {
 
 struct Recording {
   std::function<void()> settle;
+  Listener* listener = nullptr;  // null: events are kept
   double began = 0;
   std::vector<Open> open;
   std::vector<Event> events;
@@ -32,7 +33,8 @@ thread_local Recording* recording = nullptr;  // of this thread; null: none is u
 
 void start(std::function<void()> settle) {
   recording = &kRecordings.get();
-  *recording = {.settle = std::move(settle), .began = seconds_now(), .open = {}, .events = {}};
+  *recording = {
+      .settle = std::move(settle), .listener = nullptr, .began = seconds_now(), .open = {}, .events = {}};
 }
 
 std::vector<Event> stop() {
@@ -41,6 +43,14 @@ std::vector<Event> stop() {
 }
 
 bool on() { return recording != nullptr; }
+
+Listener::Scope::Scope(Listener& listener) {
+  invariant(recording == nullptr, "one recording at a time");
+  start();
+  recording->listener = &listener;
+}
+
+Listener::Scope::~Scope() { recording = nullptr; }
 
 void Span::open(std::string_view name, const OpWork& work, bool settles) {
   opened_ = true;
@@ -51,6 +61,7 @@ void Span::open(std::string_view name, const OpWork& work, bool settles) {
   span.event.depth = static_cast<int>(recording->open.size());
   span.work = work;
   span.settles = settles;
+  if (recording->listener != nullptr) recording->listener->begins(name, work.forward);
   span.event.begin = seconds_now() - recording->began;
   recording->open.push_back(std::move(span));
 }
@@ -60,6 +71,7 @@ void Span::close() {
   if (recording->open.back().settles && recording->settle) recording->settle();
   Open span = std::move(recording->open.back());
   recording->open.pop_back();
+  if (recording->listener != nullptr) return recording->listener->ends(span.event.name);
   span.event.end = seconds_now() - recording->began;
   const double seconds = span.event.end - span.event.begin;
   span.event.self = seconds - span.inside;
@@ -87,9 +99,9 @@ std::string chrome_lane(const std::vector<Event>& events, int rank) {
                               {"tid", 1},
                               {"ts", event.begin * 1e6},
                               {"dur", (event.end - event.begin) * 1e6}};
-    if (event.work.flops > 0 || event.work.bytes > 0)
-      entry.set("args",
-                Json::Object{{"gflop", event.work.flops / 1e9}, {"megabytes", event.work.bytes / 1e6}});
+    const double bytes = event.work.bytes + event.work.sent;
+    if (event.work.flops > 0 || bytes > 0)
+      entry.set("args", Json::Object{{"gflop", event.work.flops / 1e9}, {"megabytes", bytes / 1e6}});
     items += ",\n" + entry.dump();
   }
   return items;

@@ -10,9 +10,10 @@
 // of one variable.
 namespace temper::trace {
 
-// What must be done at least: floating-point operations of products, and bytes that are read or written.
+// What must be done at least: floating-point operations of products, bytes that are read or written, and
+// bytes that travel between ranks.
 struct Work {
-  double flops = 0, bytes = 0;
+  double flops = 0, bytes = 0, sent = 0;
 };
 
 // An op's work, and that of its gradient.
@@ -33,6 +34,24 @@ struct Event {
 void start(std::function<void()> settle = {});
 std::vector<Event> stop();  // in the order of their ends
 bool on();                  // in this thread
+
+// Hears of the calling thread's spans as they begin and end, in place of a recording that keeps them: plans
+// count with it what a run will do.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void begins(std::string_view span, const Work& work) = 0;
+  virtual void ends(std::string_view span) = 0;
+
+  // Listens until it ends. No recording may be under way.
+  class Scope {
+   public:
+    explicit Scope(Listener& listener);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+  };
+};
 
 class Span {
  public:

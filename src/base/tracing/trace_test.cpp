@@ -86,5 +86,29 @@ TEST(Trace, AnErrorInsideASpanEndsIt) {
   EXPECT_EQ(stop().size(), 1u);
 }
 
+// Begins and ends of spans in their order, with the work of those that have some.
+struct Heard final : Listener {
+  std::string text;
+  void begins(std::string_view span, const Work& work) override {
+    text += std::string(span) + (work.flops > 0 ? "!(" : "(");
+  }
+  void ends(std::string_view) override { text += ")"; }
+};
+
+TEST(Trace, AListenerHearsOfSpansInTheirOrder) {
+  Heard heard;
+  {
+    const Listener::Scope scope(heard);
+    EXPECT_TRUE(on());
+    const Span step("step");
+    { const Span op("op", product); }
+    EXPECT_EQ(heard.text, "step(op!()");
+  }
+  EXPECT_FALSE(on());
+  EXPECT_EQ(heard.text, "step(op!())");
+  { const Span later("later"); }
+  EXPECT_EQ(heard.text, "step(op!())");
+}
+
 }  // namespace
 }  // namespace temper::trace

@@ -61,6 +61,7 @@ void add_doctor(Program& program);
 void add_init(Program& program);
 void add_ops(Program& program);
 void add_verify_layout(Program& program);
+void add_plan(Program& program);
 void add_quantize(Program& program);
 void add_export(Program& program);
 void add_eval(Program& program);

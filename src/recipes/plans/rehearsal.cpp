@@ -76,19 +76,23 @@ std::vector<data::PackedRow> shortened(std::vector<data::PackedRow> rows) {
   return rows;
 }
 
-// The ranks of a plan, of which the first one of a stage is rehearsed.
+// The ranks of a plan. The first one of a stage is rehearsed.
 struct PlannedRanks {
-  explicit PlannedRanks(const Mesh& mesh, int stages = 1, int stage = 0)
-      : all(collectives::planned_group(mesh.size() * stages, mesh.size() * stage)), groups(*all, mesh) {}
-  // Of an update's rows those of the first rank, which are as many as another's, and at least one.
-  std::vector<data::PackedRow> own(const std::vector<data::PackedRow>& rows) const {
-    std::vector<data::PackedRow> mine = training::rows_of_rank(rows, 0, groups.rows().size());
-    if (mine.empty()) mine.push_back(rows.front());
-    return mine;
+  // Of rollouts that divide the model in a way of their own.
+  explicit PlannedRanks(const Mesh& mesh)
+      : all(collectives::planned_group(mesh.size())), groups(*all, mesh) {}
+  PlannedRanks(const RunConfig& config, const Setting& setting)
+      : all(collectives::planned_group(setting.mesh.size() * static_cast<int>(config.parallel.pipeline),
+                                       setting.mesh.size() * setting.stage.value(), setting.listener)),
+        groups(*all, setting.mesh),
+        most_passes(setting.most_passes) {}
+  std::vector<data::PackedRow> own(const RunConfig& config, const Sample& sample) const {
+    return own_rows(config, sample, groups.rows().size(), most_passes);
   }
 
   std::unique_ptr<collectives::Group> all;
   parallel::MeshGroups groups;
+  int64_t most_passes = 0;
 };
 
 // Checkpoints are written from these copies while updates continue.
@@ -119,7 +123,7 @@ struct RehearsedCritic {
                               : nullptr;
     critic = std::make_unique<Critic>(std::move(body), std::move(adapter), config, *wish, ranks.groups);
     copies = copies_of_state(config, critic->state());
-    const std::vector<data::PackedRow> rows = ranks.own(all_rows(config, setting.sample_of(0)));
+    const std::vector<data::PackedRow> rows = ranks.own(config, setting.sample_of(0));
     for (int i = 0; i < 2; ++i) critic->learn(rows);
     critic->values(rows);
   }
@@ -131,19 +135,32 @@ struct RehearsedCritic {
 // What comes after updates, while all that they keep is there: of what is trained, the model or an adapter.
 using AfterUpdates = std::function<void(layers::ParameterStore& trained, const layers::Adapter* adapter)>;
 
-void rehearse_model(const RunConfig& config, models::Model& model, const Sample& sample,
+// Makes two updates, the second of which is listened to; of a rank alone a third one, as work that may be
+// captured is not while something listens.
+template <class F>
+void update_twice(UpdateListener* listener, bool is_alone, const F& update) {
+  update();
+  if (listener == nullptr || is_alone) update();
+  if (listener == nullptr) return;
+  const trace::Listener::Scope listening(*listener);
+  update();
+}
+
+void rehearse_model(const RunConfig& config, models::Model& model, const Setting& setting,
                     const std::shared_ptr<const training::Objective>& objective, const PlannedRanks& ranks,
                     const AfterUpdates& after) {
+  const Sample sample = setting.sample_of(0);
   optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config),
                               ranks.groups.sharing());
   training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective,
                             ranks.groups.update());
   const std::vector<Tensor> copies = copies_of_state(config, optimizer.state());
-  const std::vector<data::PackedRow> full = ranks.own(all_rows(config, sample));
+  const std::vector<data::PackedRow> full = ranks.own(config, sample);
   // A step is captured when its shape occurs again, and graphs keep their memory: in addition to the graphs
   // of full steps there are those of smaller steps before them.
-  for (const auto& rows : {objective ? full : shortened(full), full})
-    for (int i = 0; i < 2; ++i) trainer.step(rows, 0);
+  if (ranks.all->is_alone())
+    for (int i = 0; i < 2; ++i) trainer.step(objective ? full : shortened(full), 0);
+  update_twice(setting.listener, ranks.all->is_alone(), [&] { trainer.step(full, 0); });
   if (evaluates(config)) trainer.evaluate(eval_rows(config, sample));
   after(model.decoder.parameters(), nullptr);
 }
@@ -162,7 +179,7 @@ struct RehearsedAdapter {
         weights(of(own, model)),
         optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own), ranks.groups.sharing()),
         sample(std::move(given)),
-        rows(ranks.own(all_rows(own, sample))),
+        rows(ranks.own(own, sample)),
         copies(copies_of_state(own, optimizer.state())) {}
 
  private:
@@ -188,8 +205,9 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
                       .objective = objective.get()});
   training::AdapterTrainer trainer(model.decoder, trainer_options(config, model.decoder, 1),
                                    ranks.groups.update());
-  for (int i = 0; i < 2; ++i)
+  update_twice(setting.listener, ranks.all->is_alone(), [&] {
     for (training::PendingStep& step : trainer.begin(shares)) step.wait();
+  });
   for (const auto& adapter : adapters) {
     if (!evaluates(adapter->config)) continue;
     const std::vector<data::PackedRow> rows = eval_rows(adapter->config, adapter->sample);
@@ -239,9 +257,9 @@ MemoryPlan peaks_of(const Pool& memory) {
 }
 
 // `counted`: the pool of the device. Returns the layers of the stage.
-std::vector<parallel::LayerRange> rehearse_on(const RunConfig& config, const Setting& setting, int stage,
+std::vector<parallel::LayerRange> rehearse_on(const RunConfig& config, const Setting& setting,
                                               const Pool& counted, RunMemory& plan) {
-  const PlannedRanks ranks(setting.mesh, static_cast<int>(config.parallel.pipeline), stage);
+  const PlannedRanks ranks(config, setting);
   const layers::DecoderConfig architecture = models::configure(
       setting.model, join_path(config.model.path, "config.json"), models::Purpose::kTraining);
   const std::unique_ptr<models::Model> model =
@@ -268,19 +286,20 @@ std::vector<parallel::LayerRange> rehearse_on(const RunConfig& config, const Set
                                           copy ? copy.get() : adapter, wish);
     if (!plan.rollouts || plan.rollouts->plan.total < made.plan.total) plan.rollouts = std::move(made);
   };
-  config.adapters.empty() ? rehearse_model(config, *model, setting.sample_of(0), objective, ranks, after)
+  config.adapters.empty() ? rehearse_model(config, *model, setting, objective, ranks, after)
                           : rehearse_adapters(config, *model, setting, objective, ranks, after);
-  return parallel::layers_of_stage(model->decoder.ranks().stages, stage);
+  return parallel::layers_of_stage(model->decoder.ranks().stages, setting.stage.value());
 }
 
-RunMemory rehearse_stage(const RunConfig& config, const Setting& setting, int stage,
+RunMemory rehearse_stage(const RunConfig& config, Setting setting, int stage,
                          std::vector<parallel::LayerRange>& layers) {
+  setting.stage = stage;
   const bool apart = setting.facts.hardware != hardware::kCpu;
   Pool &host = pool(kCountedHost), &counted = apart ? pool({DeviceType::kCounted, 1}) : host;
   counted.reset_peak();
   host.reset_peak();
   RunMemory plan;
-  layers = rehearse_on(config, setting, stage, counted, plan);
+  layers = rehearse_on(config, setting, counted, plan);
   static_cast<MemoryPlan&>(plan) = plan.updates;
   if (plan.rollouts) plan.set_cache(plan.rollouts->least_cache());
   if (apart) plan.host_copies = host.usage()[static_cast<size_t>(MemoryTag::kData)].peak;
@@ -298,10 +317,11 @@ void RunMemory::set_cache(int64_t tokens) {
 RunMemory rehearse(const RunConfig& config, const Setting& setting) {
   static std::mutex mutex;  // one at a time: the pools are the process's
   const std::lock_guard lock(mutex);
+  std::vector<parallel::LayerRange> layers;
+  if (setting.stage) return rehearse_stage(config, setting, *setting.stage, layers);
   RunMemory most;
   std::vector<StageMemory> stages;
   for (int stage = 0; stage < config.parallel.pipeline; ++stage) {
-    std::vector<parallel::LayerRange> layers;
     RunMemory plan = rehearse_stage(config, setting, stage, layers);
     stages.push_back({plan, std::move(layers)});
     if (stage == 0 || plan.total > most.total) most = std::move(plan);

@@ -7,6 +7,7 @@
 #include "device/memory.h"
 #include "ops/selection.h"
 #include "parallel/pipeline/layer_parts.h"
+#include "recipes/costs/update_listener.h"
 #include "recipes/keys/run_config.h"
 #include "recipes/parts/rollout_memory.h"
 #include "weights/layout.h"
@@ -32,7 +33,15 @@ struct Setting {
   ops::Preferences preferred = {};   // kernels to try first where the configuration says nothing
   std::vector<Sample> samples = {};  // of each learner: the model, or each adapter
   Mesh mesh = {};                    // of the ranks of a stage; the plan is one rank's
-  int ranks_here = 1;                // of this machine, which share the CPU's memory
+  // Of a pipeline the stage whose first rank is rehearsed; absent: all of them, one after the other.
+  std::optional<int> stage = {};
+  int ranks_here = 1;  // of this machine, which share the CPU's memory
+  // Hears the last update of each learner; null: nothing does.
+  UpdateListener* listener = nullptr;
+  // Passes of an update that are rehearsed at most, but of a pipeline twice as many as stages. With two the
+  // gradients of one are held together with the activations of the next, as with any larger number; a few
+  // more distinguish an update from small ones, which are captured in graphs.
+  int64_t most_passes = 16;
 
   Sample sample_of(size_t learner) const { return learner < samples.size() ? samples[learner] : Sample(); }
 };

@@ -8,10 +8,6 @@
 namespace temper::recipes {
 namespace {
 
-// With two passes the gradients of one are held together with the activations of the next, as with any larger
-// number; a few more distinguish a step from small ones, which are captured in graphs.
-constexpr int64_t kMostPasses = 16;
-
 // A document as long as a row, every token of it a target; where answers are compared, it is two that share
 // nothing. Prompts differ from row to row.
 data::PackedRow longest_row(const RunConfig& config, size_t number) {
@@ -106,10 +102,16 @@ int64_t rows_at_once(const RunConfig& config) {
   return limit == 0 ? 0 : std::max<int64_t>(1, limit / row_tokens(config));
 }
 
-// Of the passes that are rehearsed.
-int64_t rows_of_step(const RunConfig& config, const Sample& sample) {
-  const int64_t rows = rows_of_update(config, sample);
-  return rows_at_once(config) == 0 ? rows : std::min(rows, kMostPasses * rows_at_once(config));
+// Of an update, for one of `row_ranks` ranks with rows of their own.
+int64_t rows_of_rank(const RunConfig& config, const Sample& sample, int row_ranks) {
+  return std::max<int64_t>(1, (rows_of_update(config, sample) + row_ranks - 1) / row_ranks);
+}
+
+// Of the passes that are rehearsed: of a pipeline as many as it takes to keep activations of as many as ever.
+int64_t rows_of_step(const RunConfig& config, const Sample& sample, int row_ranks, int64_t most_passes) {
+  const int64_t rows = rows_of_rank(config, sample, row_ranks), stages = config.parallel.pipeline;
+  if (rows_at_once(config) == 0) return rows;
+  return std::min(rows, std::max(most_passes, stages > 1 ? 2 * stages : 0) * rows_at_once(config));
 }
 
 }  // namespace
@@ -120,15 +122,24 @@ int64_t rows_of_update(const RunConfig& config, const Sample& sample) {
   return train.tokens_per_step > 0 ? train.tokens_per_step / row_tokens(config) : train.rows_per_step;
 }
 
-std::vector<data::PackedRow> all_rows(const RunConfig& config, const Sample& sample) {
-  return rows_of(config, sample, rows_of_step(config, sample));
+std::vector<data::PackedRow> own_rows(const RunConfig& config, const Sample& sample, int row_ranks,
+                                      int64_t most_passes) {
+  return rows_of(config, sample, rows_of_step(config, sample, row_ranks, most_passes));
+}
+
+PassCounts passes_of(const RunConfig& config, const Sample& sample, int row_ranks, int64_t most_passes) {
+  const int64_t at_once = rows_at_once(config);
+  if (at_once == 0) return {};
+  const auto passes = [&](int64_t rows) { return (rows + at_once - 1) / at_once; };
+  return {passes(rows_of_rank(config, sample, row_ranks)),
+          passes(rows_of_step(config, sample, row_ranks, most_passes))};
 }
 
 bool evaluates(const RunConfig& config) { return !config.data.eval.empty() || config.data.eval_fraction > 0; }
 
 std::vector<data::PackedRow> eval_rows(const RunConfig& config, const Sample& sample) {
   const int64_t most = rows_at_once(config) == 0 ? INT64_MAX : rows_at_once(config);
-  int64_t rows = rows_at_once(config) == 0 ? rows_of_step(config, sample) : most;
+  int64_t rows = rows_at_once(config) == 0 ? rows_of_step(config, sample, 1, 0) : most;
   if (sample.eval_documents >= 0) {
     int64_t documents = 0;
     for (const data::PackedRow& row : sample.rows)

@@ -86,6 +86,7 @@ void StagedPasses::compute(const PipelineShape& shape, const Action& action) {
 
 // Of a part before which nothing is trained no gradient of its input is asked for.
 void StagedPasses::forward(const PipelineShape& shape, const Action& action) {
+  const trace::Span span("forward");
   const int part = shape.part(stages_.place(), action.chunk);
   Passing& own = passing(action);
   TapeOptions options = tape_;

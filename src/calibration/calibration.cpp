@@ -39,7 +39,7 @@ void begin(Quantizer& each, const layers::Decoder& model) {
   each.amax.fill_zero();
   if (each.low.defined()) each.low.fill_zero();
   each.observed = false;
-  if (each.planned.of_input) return;
+  if (each.planned.of_input || !each.is_here) return;
   const Tensor values = layers::gathered_value(model.parameters(), model.ranks(), each.planned.weight)
                             .contiguous()
                             .reshape(each.planned.values);

@@ -1,6 +1,7 @@
 #include "calibration/calibration_passes.h"
 
 #include "training/passes/micro_batch.h"
+#include "training/passes/staged_passes.h"
 
 namespace temper::calibration {
 namespace {
@@ -33,17 +34,34 @@ Passed pass_unrounded(layers::Decoder& model, const std::vector<data::PackedRow>
   const Observing observing(model.quantizers(), std::move(observer));
   training::PendingLoads loads(model);
   Passed passed;
+  std::vector<training::MicroBatch> batches;
   for (const auto& [begin, end] : training::cut_micro_batches(model, rows, micro_batch_tokens)) {
-    const training::MicroBatch batch = training::gather(rows, begin, end);
+    batches.push_back(training::gather(rows, begin, end));
+    passed.tokens += batches.back().tokens;
+  }
+  const auto pass = [&](Tape& tape, size_t index, const layers::Decoder::Part& part) {
+    const training::MicroBatch& batch = batches[index];
     model.quantizers().set_tokens_count(batch.tokens > 0);
-    Tape tape(false);
     layers::Decoder::Options forward;
     forward.routers = model.watch_routers();
-    model.forward(tape, batch.input, forward);
+    const Var made = model.forward(tape, batch.input, forward, part);
     if (forward.routers) loads.add(*forward.routers, 0);
-    passed.tokens += batch.tokens;
+    return made;
+  };
+  const layers::ModelStages& stages = model.ranks().stages;
+  for (size_t batch = 0; batch < batches.size() && stages.count() == 1; ++batch) {
+    Tape tape(false);
+    pass(tape, batch, {});
   }
+  if (stages.count() > 1)
+    training::StagedPasses(stages, {},
+                           {pass, [&](size_t batch) { return model.make_part_input(batches[batch].input); }})
+        .read(batches.size());
   if (model.num_routers() > 0) passed.loads = loads.wait(parts);
+  // Of routers of other stages nothing was recorded here.
+  if (stages.count() > 1)
+    for (training::RouterLoad& load : passed.loads)
+      stages.ranks->sum("tokens of experts", std::span<int64_t>(load.counts));
   return passed;
 }
 

@@ -36,7 +36,8 @@ void share(const Quantizer& each, const Tensor& ends, const Tensor& whole, colle
 void share_amax(quantizers::Quantizers& quantizers, collectives::Group& ranks) {
   if (ranks.is_alone()) return;
   for (Quantizer& each : quantizers.all()) {
-    if (!each.planned.keeps_amax() || (!each.planned.of_input && !each.whole.defined())) continue;
+    const bool is_shared = each.planned.of_input || each.whole.defined() || quantizers.are_on_stages();
+    if (!each.planned.keeps_amax() || !is_shared) continue;
     share(each, each.amax, each.whole, ranks);
     if (each.low.defined()) share(each, each.low, each.whole_low, ranks);
   }

@@ -104,8 +104,8 @@ void take_columns(QuantizerPart& part, const PlannedQuantizer& whole, const Plac
 }  // namespace
 
 QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement) {
-  invariant(placement.is_here(), "quantizers are on the ranks that hold their weight");
   QuantizerPart part{whole, {}};
+  if (!placement.is_here()) return part;
   if (whole.scales_columns()) take_columns(part, whole, placement);
   if (placement.has_whole()) return part;
   const Placement::Part held = placement.held();

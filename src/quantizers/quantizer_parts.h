@@ -14,8 +14,9 @@ struct QuantizerPart {
   std::vector<int64_t> columns = {};
 };
 
-// `placement` is of the weight. An Error "[quantize] …" names a quantizer if elements that share an amax
-// would be on several ranks. One amax for a whole matrix is allowed: the ranks take the largest.
+// `placement` is of the weight; where that is on another stage of a pipeline, the part is the whole. An Error
+// "[quantize] …" names a quantizer if elements that share an amax would be on several ranks. One amax for a
+// whole matrix is allowed: the ranks take the largest.
 QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement);
 
 }  // namespace temper::quantizers

@@ -98,12 +98,13 @@ void ColumnScales::take_own() const {
 }
 
 Quantizers::Quantizers(QuantizerPlan plan, Device device, const WeightTable& table, const Layout& layout)
-    : plan_(std::move(plan)) {
+    : plan_(std::move(plan)), on_stages_(layout.stages().count > 1) {
   for (const PlannedQuantizer& planned : plan_.quantizers) {
     const auto weight = static_cast<size_t>(table.find(planned.weight) - table.specs().data());
     // What comes and goes is there as a whole while it is rounded.
     QuantizerPart part = part_of(planned, layout[weight].unsharded());
     Quantizer own{std::move(part.own)};
+    own.is_here = layout[weight].is_here();
     const auto zeros = [](const Shape& shape, Device on) {
       return Tensor::zeros(shape, DType::kF32, MemoryTag::kWeights).on(on);
     };

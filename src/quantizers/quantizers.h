@@ -42,6 +42,7 @@ struct Quantizer {
   // ones. Undefined otherwise.
   Tensor low = {};
   bool observed = false;  // of inputs: values have passed while it was calibrated
+  bool is_here = true;    // false: another stage of a pipeline has the weight; amax is of all of it
   // Of a weight that ranks divide: the amax of all of it, on the CPU, and which of these each own one is.
   Tensor whole = {};      // of the shape that the plan has for all of it
   Tensor whole_low = {};  // the same shape
@@ -77,7 +78,8 @@ class Quantizers {
 
   const QuantizerPlan& plan() const { return plan_; }
   bool empty() const { return all_.empty(); }
-  bool scale_columns() const;  // whether there are factors of any columns
+  bool are_on_stages() const { return on_stages_; }  // of a pipeline, each of which has some of them
+  bool scale_columns() const;                        // whether there are factors of any columns
   std::vector<Quantizer>& all() { return all_; }
   const std::vector<Quantizer>& all() const { return all_; }
   Quantizer* find(std::string_view name);  // null: there is none
@@ -113,6 +115,7 @@ class Quantizers {
   mutable QuantizerMode mode_ = QuantizerMode::kFake;
   mutable bool tokens_count_ = true;
   bool ready_ = false, weights_rounded_ = false;
+  bool on_stages_ = false;
 };
 
 // Passes of one scope compute as if the model had no quantizers.

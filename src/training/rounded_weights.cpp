@@ -27,7 +27,7 @@ void round_weights(layers::Decoder& model) {
   layers::ParameterStore& parameters = model.parameters();
   invariant(quantizers.ready() && !quantizers.are_weights_rounded(), "calibrated weights are rounded once");
   for (const quantizers::Quantizer& each : quantizers.all()) {
-    if (each.planned.of_input) continue;
+    if (each.planned.of_input || !each.is_here) continue;
     const size_t index = parameters.index_of(each.planned.weight);
     const Tensor value = layers::gathered_value(parameters, model.ranks(), each.planned.weight);
     const Tensor found = rounded(model, each, value);
@@ -47,7 +47,7 @@ std::vector<PlacedTensor> rounded_parameters(layers::Decoder& model) {
   std::vector<PlacedTensor> all = parameters.placed();
   if (quantizers.are_weights_rounded()) return all;
   for (const quantizers::Quantizer& each : quantizers.all()) {
-    if (each.planned.of_input) continue;
+    if (each.planned.of_input || !each.is_here) continue;
     invariant(quantizers.ready(), "weights are rounded once quantizers are calibrated");
     const size_t index = parameters.index_of(each.planned.weight);
     const Tensor found =

@@ -70,6 +70,26 @@ TEST_F(Pipeline, TrainsModulesInFull) {
   }
 }
 
+// All stages know every amax, so that checkpoints and exports have them, and round what one rank rounds.
+TEST_F(Pipeline, RoundsWhatOneRankRounds) {
+  const std::string
+      flags = "--quantize.preset INT8 --train.micro_batch_tokens 64 --train.schedule.type constant ",
+      stages = "--ranks 2 --parallel.pipeline 2 ", one = train("rounded", flags);
+  const std::string staged = train("rounded_staged", flags + stages);
+  expect_same_course(staged, one);
+  for (const char* more : {"--parallel.tensor 2", "--parallel.replicate 2"})
+    train(std::string("rounded ") + more, flags + "--ranks 4 --parallel.pipeline 2 " + more);
+  const auto amax_of = [](const std::string& out) {
+    return read_file(out + "/checkpoints/" + newest_state(out) + "/quantizers.safetensors");
+  };
+  EXPECT_EQ(amax_of(staged), amax_of(one));
+  train("rounded_continued", flags + stages + "--train.steps 5");
+  expect_same_course(train("rounded_continued", flags), one);
+  const std::string adapter = flags + "--adapters \"[{name: a, rank: 4}]\" ";
+  expect_same_course(train("rounded_adapter_staged", adapter + stages) + "/adapters/a",
+                     train("rounded_adapter", adapter) + "/adapters/a");
+}
+
 // In processes, whose transfers are messages: the bits of threads.
 TEST_F(Pipeline, OfProcessesGivesTheBitsOfThreads) {
   const std::string flags =
@@ -174,7 +194,8 @@ TEST_F(Pipeline, SaysWhatItCannotDo) {
              "{pipeline: 2, replicate: 2, shard: 1} (about ");
   expect_has(refusal("--parallel.pipeline_chunks 2"), "[parallel.pipeline_chunks] is 2");
   expect_has(refusal("--parallel.pipeline_schedule zb_h1"), "[parallel.pipeline_schedule] is zb_h1");
-  expect_has(refusal(two + "--quantize.preset INT8_WEIGHT_ONLY"), "[parallel.pipeline] is 2, but quantizers");
+  expect_has(refusal(two + "--quantize.preset INT8_WEIGHT_ONLY --quantize.calibration mse"),
+             "[parallel.pipeline] is 2, but quantize.calibration mse compares");
   expect_has(refusal(two + "--eval.exact_match 4"), "eval.exact_match");
   expect_has(refusal(two + "--recipe distill --distill.teacher " + folder() + "/model"),
              "recipe distill asks a teacher in memory");

@@ -5,12 +5,13 @@
 
 #include "calibration/calibration.h"
 #include "parallel/mesh_groups.h"
+#include "parallel/model_parts.h"
 #include "quant/groups.h"
 #include "recipes/setup/quantizer_state.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
 
-// A model with quantizers that ranks divide, for tests.
+// A model with quantizers that ranks divide, for tests; where these are a multiple of the mesh's, in stages.
 namespace temper::recipes::quantizer_meshes_test {
 
 using collectives::Group;
@@ -38,7 +39,7 @@ struct Ranked {
     build.ops = ops::all_eager();
     build.purpose = models::Purpose::kTraining;
     build.quantize = options;
-    build.ranks = groups.model();
+    build.ranks = parallel::with_parts(groups.model(), models::configure(mixture(), "tiny"));
     model = models::build_model(mixture(), "tiny", build);
     model->decoder.parameters().initialize(3, 0.1);
   }

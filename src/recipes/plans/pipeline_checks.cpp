@@ -62,8 +62,12 @@ void check_pipeline(const RunConfig& config) {
         "[parallel.pipeline] is {}, but questions are answered by ranks that have all layers; set "
         "eval.exact_match to 0, or parallel.pipeline to 1",
         stages);
-  if (config.quantize.to_options().any())
-    fail("[parallel.pipeline] is {}, but quantizers need all layers on every rank; set it to 1", stages);
+  const quantizers::QuantizeOptions quantize = config.quantize.to_options();
+  if (quantize.any() && quantize.calibration != quantizers::CalibrationMethod::kMax)
+    fail(
+        "[parallel.pipeline] is {}, but quantize.calibration {} compares what all layers compute with and "
+        "without rounding; set it to max, or parallel.pipeline to 1",
+        stages, quantizers::name_of(quantize.calibration));
   if (config.parallel.schedule() == parallel::ScheduleKind::kZbH1) check_split_backward(config);
 }
 

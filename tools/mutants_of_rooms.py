@@ -18,6 +18,7 @@ POLICY, SEARCH = "src/losses/policy.cpp", "src/quant/amax_search.cpp"
 ENCODE, ZEROS, HISTOGRAM = "src/quant/encode.cpp", "src/quant/zero_points.cpp", "src/quant/histogram.cpp"
 CLIP, SHARED_AMAX = "src/calibration/awq_clip.cpp", "src/calibration/shared_amax.cpp"
 PAIRS, PIPELINE = "src/collectives/threads/pairs.cpp", "src/parallel/pipeline/"
+TOKEN_CUT = "src/layers/token_cut.cpp"
 FILES, STAGED = "src/base/files.cpp", "src/checkpoints/files/staged_folder.cpp"
 
 
@@ -108,6 +109,39 @@ MUTANTS = [
            "src/training/passes/stage_times.cpp", "computing -= end->seconds_since(*begin);", "computing -= 0 * end->seconds_since(*begin);"),
     mutant("a rank has two transfers at a time", "test_parallel", "Timeline.*",
            PIPELINE + "timeline.cpp", "ends_before(each), ranks_[each].transfer_end})", "ends_before(each)})"),
+
+    mutant("a layer is on no stage", "test_parallel", "ModelParts.HaveEqualCosts",
+           "src/parallel/model_parts.cpp", "static_cast<size_t>(parts[part].count()), static_cast<int>(part));",
+           "static_cast<size_t>(parts[part].count()), static_cast<int>(std::min(part, parts.size() - 2)));"),
+    mutant("a part of the layers leaves out its last one", "test_parallel", "ModelParts.ComputeWhatTheModelComputes",
+           "src/layers/parameters/model_ranks.cpp", "static_cast<size_t>(end - parts.begin())};",
+           "static_cast<size_t>(end - parts.begin()) - (part > 0 ? 1 : 0)};"),
+    mutant("the activations of a micro-batch are sent twice", "test_parallel", "Schedules.RunWithSendsThatWait",
+           PIPELINE + "transfers.cpp", "      placement.add(part, part + 1, micro_batch);\n",
+           "      for (int twice = 0; twice < 2; ++twice) placement.add(part, part + 1, micro_batch);\n"),
+    mutant("what stages know of the rows is added by each of them", "test_training", "PipelineStages.* PreferenceStages.*",
+           "src/parallel/mesh_groups.cpp", "first_tokens && stage == 0,", "first_tokens,"),
+    mutant("results of answers are lost before the last stage", "test_training", "PreferenceStages.*",
+           "src/parallel/mesh_groups.cpp", "first_tokens && stage + 1 == num_stages()", "first_tokens && stage == 0"),
+    mutant("only the last stage has the reference's numbers", "test_training", "PreferenceStages.*",
+           "src/training/passes/divided_tokens.h", "std::span<const T>(own)).back();", "std::span<const T>(own)).front();"),
+    mutant("routers of other stages do not count in a micro-batch", "test_training", "PipelineStages.BalanceMicroBatches",
+           "src/training/passes/router_loads.cpp", "{ranks.context, ranks.stages.ranks})", "{ranks.context})"),
+
+    mutant("stages do not share the amax of weights", "test_recipes", "QuantizerStages.*",
+           "src/calibration/shared_amax.cpp", " || quantizers.are_on_stages();", ";"),
+
+    # Context ranks: who has which tokens, and shares what with whom.
+    mutant("pieces of rows are one token further", "test_layers", "TokenCut.*",
+           TOKEN_CUT, "return {std::move(ranges), place};\n}\n\nTokenCut TokenCut::balanced",
+           "for (TokenRange& range : ranges.back()) ++range.first;\n  return {std::move(ranges), place};\n}\n\nTokenCut TokenCut::balanced"),
+    mutant("tokens of a later piece are found where an earlier one is", "test_layers", "TokenCut.FindsWhere* TokenCut.PutsEvery*",
+           TOKEN_CUT, "static_cast<int32_t>(before + place)", "static_cast<int32_t>(place - before)"),
+    mutant("gradients are summed without context ranks", "test_parallel", "MeshGroups.HaveTheRanks*",
+           "src/parallel/mesh_groups.cpp", "return axis.degree != &Mesh::tensor; }));",
+           "return axis.degree != &Mesh::tensor && axis.degree != &Mesh::context; }));"),
+    mutant("context ranks share no states", "test_parallel", "MeshGroups.HaveTheRanks*",
+           "src/parallel/mesh_groups.cpp", "{&Mesh::shard, &Mesh::expert, &Mesh::context});", "{&Mesh::shard, &Mesh::expert});"),
 
     # Rollouts: what the engine keeps, finds again and computes again.
     mutant("experts are recorded twice after a preemption", "test_rollout", "EngineExperts.OfTokensThatAreComputedAgain*",

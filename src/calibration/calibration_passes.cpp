@@ -54,7 +54,7 @@ Passed pass_unrounded(layers::Decoder& model, const std::vector<data::PackedRow>
     pass(tape, batch, {});
   }
   if (stages.count() > 1)
-    training::StagedPasses(stages, {},
+    training::StagedPasses(stages, model.device(), {},
                            {pass, [&](size_t batch) { return model.make_part_input(batches[batch].input); }})
         .read(batches.size());
   if (model.num_routers() > 0) passed.loads = loads.wait(parts);

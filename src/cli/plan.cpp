@@ -112,12 +112,11 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_plan(Program& program) {
-  program.add("plan", "List how several ranks can divide a run, with memory and speed.",
-              [](Options& options) {
-                auto arguments = std::make_shared<std::vector<std::string>>();
-                options.raw(*arguments);
-                return [arguments] { return run(*arguments); };
-              });
+  program.add("plan", "List how ranks can divide a run, with memory and speed.", [](Options& options) {
+    auto arguments = std::make_shared<std::vector<std::string>>();
+    options.raw(*arguments);
+    return [arguments] { return run(*arguments); };
+  });
 }
 
 }  // namespace temper::cli

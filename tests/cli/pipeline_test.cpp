@@ -161,7 +161,7 @@ TEST_F(NightlyPipeline, KilledAtRandomEndsWithTheSameBits) {
 TEST_F(Pipeline, PrintsItsScheduleBeforeARun) {
   const auto drawn = [&](const std::string& arguments) {
     const Outcome outcome =
-        run("train " + yaml() + " --output " + folder() + "/planned --dry-run " + arguments);
+        run("train " + yaml() + " --output " + folder() + "/scheduled --dry-run " + arguments);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return outcome.out;
   };

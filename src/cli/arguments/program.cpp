@@ -118,6 +118,16 @@ CLI::App* find_command(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
+// All commands fit on a screen: no empty line before the options.
+class ShortFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    std::string help = CLI::Formatter::make_help(app, std::move(name), mode);
+    if (const size_t empty = help.find("\n\n"); empty != std::string::npos) help.erase(empty, 1);
+    return help;
+  }
+};
+
 }  // namespace
 
 struct Program::State {
@@ -126,6 +136,7 @@ struct Program::State {
 };
 
 Program::Program() : state_(std::make_unique<State>()) {
+  state_->app.formatter(std::make_shared<ShortFormatter>());
   state_->app.get_formatter()->column_width(19);
   state_->app.set_version_flag("--version", "temper " + program_version());
   state_->app.require_subcommand(1);

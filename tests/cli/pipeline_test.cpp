@@ -157,6 +157,30 @@ TEST_F(NightlyPipeline, KilledAtRandomEndsWithTheSameBits) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_file(folder() + "/kills");
 }
 
+// Stages answer with a copy of the weights that has none, of what is trained as it is then.
+TEST_F(Pipeline, AnswersQuestions) {
+  const std::string flags = "--eval.exact_match 6 --eval.max_new_tokens 6 --data.eval [" + folder() +
+                            "/eval.jsonl] --train.micro_batch_tokens 64 --train.rows_per_step 6 ";
+  const auto answers = [&](const std::string& name, const std::string& more, const std::string& learner) {
+    const std::string out = train(name, flags + more), log = read_file(out + "/console.log");
+    const Json summary = Json::parse_file(out + learner + "/summary.json");
+    std::string found = fmt::format("{} {}\n", summary.at("exact_match_before").as_double(),
+                                    summary.at("exact_match_after").as_double());
+    for (size_t at = 0; (at = log.find("  answer: ", at)) != std::string::npos; ++at)
+      found += log.substr(at, log.find('\n', at) - at) + "\n";
+    return found;
+  };
+  for (const std::string& learner : {std::string(), std::string("/adapters/a")}) {
+    const std::string name = learner.empty() ? "asked" : "asked_adapter",
+                      more = learner.empty() ? "" : "--adapters \"[{name: a, rank: 4}]\" ",
+                      one = answers(name, more, learner);
+    expect_has(one, "  answer: ");
+    for (const char* mesh :
+         {"--ranks 2 --parallel.pipeline 2", "--ranks 4 --parallel.pipeline 2 --parallel.shard 2"})
+      EXPECT_EQ(answers(name + " " + mesh, more + mesh, learner), one) << mesh;
+  }
+}
+
 // The schedule that a run would have, with the micro-batches of its first update.
 TEST_F(Pipeline, PrintsItsScheduleBeforeARun) {
   const auto drawn = [&](const std::string& arguments) {
@@ -196,7 +220,8 @@ TEST_F(Pipeline, SaysWhatItCannotDo) {
   expect_has(refusal("--parallel.pipeline_schedule zb_h1"), "[parallel.pipeline_schedule] is zb_h1");
   expect_has(refusal(two + "--quantize.preset INT8_WEIGHT_ONLY --quantize.calibration mse"),
              "[parallel.pipeline] is 2, but quantize.calibration mse compares");
-  expect_has(refusal(two + "--eval.exact_match 4"), "eval.exact_match");
+  expect_has(refusal(two + "--eval.exact_match 4 --quantize.preset INT8_WEIGHT_ONLY"),
+             "[parallel.pipeline] is 2, but questions are answered");
   expect_has(refusal(two + "--recipe distill --distill.teacher " + folder() + "/model"),
              "recipe distill asks a teacher in memory");
   expect_has(refusal("--parallel.pipeline 0"), "'parallel.pipeline': expected an integer at least 1");

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "recipes/plans/mesh.h"
 
 namespace temper::recipes {
 namespace {
@@ -13,7 +14,10 @@ std::unique_ptr<RolloutModel> rollouts_apart(const BatchInputs& inputs) {
   const GrpoKeys& keys = grpo_keys(inputs.config);
   const std::optional<RolloutDegrees> degrees = degrees_of(keys);
   if (!degrees) return nullptr;
-  return std::make_unique<RolloutModel>(inputs.setup, *degrees, inputs.adapter, keys.engine.check_sync);
+  const RunSetup& setup = inputs.setup;
+  return std::make_unique<RolloutModel>(setup,
+                                        rollout_mesh(*degrees, setup.mesh, setup.architecture, setup.config),
+                                        inputs.adapter, keys.engine.check_sync);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/load.h"
+#include "recipes/plans/mesh.h"
+#include "recipes/setup/rollout_model.h"
 #include "training/objectives/gather_rows.h"
 
 namespace temper::recipes {
@@ -46,12 +48,21 @@ BatchSource::Judged HeldOutRows::evaluate(BatchSource& source) const {
 double HeldOutRows::answer(const char* when) {
   const double start = seconds_now();
   double result = -1;
+  const RunSetup& setup = inputs_.setup;
+  const layers::Decoder& trained = setup.model->decoder;
+  std::optional<RolloutModel> apart;  // of stages, none of which has all layers
+  if (trained.ranks().stages.count() > 1) {
+    apart.emplace(setup, answering_mesh(setup.mesh, setup.architecture, setup.config), trained_.adapter(),
+                  false, "exact match");
+    apart->sync();
+  }
+  const Answerer model =
+      apart ? Answerer{apart->decoder(), apart->adapter()} : Answerer{trained, trained_.adapter()};
   const auto answer = [&] {
-    answers_ =
-        answer_questions(inputs_.setup, inputs_.config, *inputs_.data.eval, trained_.adapter(), ending_);
+    answers_ = answer_questions(setup, model, inputs_.config, *inputs_.data.eval, ending_);
     result = accuracy(answers_);
   };
-  inputs_.setup.model->decoder.ranks().decode_together()
+  model.decoder.ranks().decode_together()
       ? answer()
       : collectives::at_root(inputs_.ranks(), "answers to questions", answer);
   inputs_.log(fmt::format("exact match {} training: {:.1f} % of {} held-out questions ({})", when,

@@ -146,6 +146,23 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
   if (mesh.context > 1) layers::context_method_of(model, mesh);  // says what cannot be divided
 }
 
+Mesh answering_mesh(const Mesh& stage, const layers::DecoderConfig& model, const RunConfig& config) {
+  const auto stages = static_cast<int>(config.parallel.pipeline);
+  RunConfig whole = config;
+  whole.parallel.pipeline = whole.parallel.pipeline_chunks = 1;
+  const auto with_tensor = [&](int tensor) {
+    return Mesh{.replicate = stage.size() * stages / (tensor * stage.expert),
+                .tensor = tensor,
+                .expert = stage.expert};
+  };
+  try {
+    check_mesh(with_tensor(stage.tensor * stages), model, whole);
+    return with_tensor(stage.tensor * stages);
+  } catch (const Error&) {
+    return with_tensor(stage.tensor);  // as training divides the layers
+  }
+}
+
 Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const layers::DecoderConfig& model,
                   const RunConfig& config) {
   constexpr const char* kKey = "grpo.engine.parallel";

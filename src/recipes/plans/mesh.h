@@ -18,4 +18,9 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
 Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const layers::DecoderConfig& model,
                   const RunConfig& config);
 
+// How the ranks of all stages of a pipeline divide the model to answer questions (eval.exact_match), without
+// stages: layers between as many ranks as hold a replica in training, where they can be divided so, otherwise
+// as each stage divides them.
+Mesh answering_mesh(const Mesh& stage, const layers::DecoderConfig& model, const RunConfig& config);
+
 }  // namespace temper::recipes

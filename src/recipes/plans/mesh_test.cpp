@@ -160,7 +160,31 @@ TEST(Mesh, StagesRefuseWhatNeedsAllLayers) {
       "[parallel.pipeline_schedule] is zb_h1, which computes the gradients of weight matrices later, but "
       "adapters train narrow matrices");
   expect_has(later([](RunConfig& run) { run.parallel.shard_level = 3; }), "parallel.shard_level: 3");
-  expect_has(refusal("qwen3", [](RunConfig& run) { run.eval.exact_match = 1; }), "eval.exact_match");
+  const auto asked = [](RunConfig& run) { run.eval.exact_match = 1; };
+  EXPECT_EQ(refusal("qwen3", asked), "");
+  expect_has(refusal("qwen3",
+                     [&](RunConfig& run) {
+                       asked(run);
+                       run.adapters = {{.name = "a"}};
+                       run.model.base_dtype = primitives::FrozenFormat::kNf4;
+                     }),
+             "eval.exact_match");
+}
+
+// Without stages, and each layer between all ranks of a replica where its heads allow that.
+TEST(Mesh, QuestionsAreAnsweredWithoutStages) {
+  const layers::DecoderConfig model = models::configure(tiny_config("qwen3"), "config.json");
+  RunConfig config;
+  config.parallel.pipeline = 2;
+  EXPECT_EQ(to_string(answering_mesh({.replicate = 2}, model, config)), "replicate 2, shard 1, tensor 2");
+  EXPECT_EQ(to_string(answering_mesh({.context = 2, .tensor = 2}, model, config)),
+            "replicate 2, shard 1, tensor 4");
+  config.parallel.pipeline = 3;  // which do not divide four heads
+  EXPECT_EQ(to_string(answering_mesh({.shard = 2, .tensor = 2, .shard_level = 3}, model, config)),
+            "replicate 6, shard 1, tensor 2");
+  EXPECT_EQ(to_string(answering_mesh({.expert = 2},
+                                     models::configure(tiny_config("qwen3_moe"), "config.json"), config)),
+            "replicate 3, shard 1, expert 2");
 }
 
 // Four stages of two layers have none: two of them do, with the degrees that were named. What more stages

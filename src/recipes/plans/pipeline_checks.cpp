@@ -57,12 +57,18 @@ void check_pipeline(const RunConfig& config) {
   if (const std::string reason = recipe.refuses_stages(config); !reason.empty())
     fail("[parallel.pipeline] is {}, but recipe {} {}", stages, config.recipe, reason);
   check_second_layers(config);
-  if (config.eval.exact_match > 0)
-    fail(
-        "[parallel.pipeline] is {}, but questions are answered by ranks that have all layers; set "
-        "eval.exact_match to 0, or parallel.pipeline to 1",
-        stages);
   const quantizers::QuantizeOptions quantize = config.quantize.to_options();
+  if (config.eval.exact_match > 0 && config.model.base_dtype)
+    fail(
+        "[parallel.pipeline] is {}, but questions are answered with a copy of the weights that has no "
+        "stages, and weights in {} (model.base_dtype) cannot be copied; set eval.exact_match to 0, or "
+        "parallel.pipeline to 1",
+        stages, config.model.kept_in());
+  if (config.eval.exact_match > 0 && quantize.any())
+    fail(
+        "[parallel.pipeline] is {}, but questions are answered with a copy of the weights that has no "
+        "stages, and quantizers cannot be copied; set eval.exact_match to 0, or parallel.pipeline to 1",
+        stages);
   if (quantize.any() && quantize.calibration != quantizers::CalibrationMethod::kMax)
     fail(
         "[parallel.pipeline] is {}, but quantize.calibration {} compares what all layers compute with and "

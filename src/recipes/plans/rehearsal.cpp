@@ -220,14 +220,9 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
 
 // The model of rollouts that divide it in a way of their own; null: they use the one that is trained.
 struct RolloutsApart {
-  RolloutsApart(const RunConfig& config, const Setting& setting) {
-    const Recipe& recipe = recipe_of(config);
-    if (recipe.rollouts == nullptr) return;
-    const std::optional<RolloutDegrees> degrees = recipe.rollouts(config).degrees;
-    if (!degrees) return;
-    const layers::DecoderConfig architecture =
-        models::configure(setting.model, join_path(config.model.path, "config.json"));
-    ranks.emplace(rollout_mesh(*degrees, setting.mesh, architecture, config));
+  RolloutsApart(const RunConfig& config, const Setting& setting, const std::optional<Mesh>& mesh) {
+    if (!mesh) return;
+    ranks.emplace(*mesh);
     model = counted_model(config, setting.model, setting, ranks->groups.model());
   }
   // What is trained comes to it; of an adapter, which it has then, too.
@@ -271,12 +266,20 @@ std::vector<parallel::LayerRange> rehearse_on(const RunConfig& config, const Set
   Recipe::Objective objective;
   if (recipe.rehearsed != nullptr)
     objective = recipe.rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
-  const RolloutsApart apart(config, setting);
+  const std::optional<RolloutDegrees> degrees =
+      recipe.rollouts == nullptr ? std::nullopt : recipe.rollouts(config).degrees;
+  const RolloutsApart apart(
+      config, setting,
+      degrees ? std::optional(rollout_mesh(*degrees, setting.mesh, architecture, config)) : std::nullopt);
   bool rolled = false;
   const AfterUpdates after = [&](layers::ParameterStore& trained, const layers::Adapter* adapter) {
     if (const int64_t chunk = chunk_on_device(config); chunk > 0)
       Tensor::empty({chunk}, DType::kU8, MemoryTag::kWorkspace, trained.device());
     const std::unique_ptr<layers::Adapter> copy = apart.copy(trained, adapter, *ranks.all);
+    if (config.eval.exact_match > 0 && config.parallel.pipeline > 1) {
+      const RolloutsApart questions(config, setting, answering_mesh(setting.mesh, architecture, config));
+      questions.copy(trained, adapter, *ranks.all);
+    }
     if (!std::exchange(rolled, true)) plan.updates = peaks_of(counted);
     if (recipe.rollouts == nullptr) return;
     const RolloutSettings wish = recipe.rollouts(config);

@@ -97,15 +97,14 @@ Found answers_of(rollout::EngineOfRanks& engine, const std::vector<data::Questio
 
 }  // namespace
 
-std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& config,
-                                     const data::Mixture& rows, const layers::Adapter* adapter,
-                                     std::optional<int32_t> ending) {
-  const layers::Decoder& decoder = setup.model->decoder;
+std::vector<Answer> answer_questions(const RunSetup& setup, const Answerer& model, const RunConfig& config,
+                                     const data::Mixture& rows, std::optional<int32_t> ending) {
+  const layers::Decoder& decoder = model.decoder;
   collectives::Group& ranks = decoder.ranks().decode_together() ? setup.ranks : collectives::alone();
   const std::vector<data::Question> questions =
       shared(ranks, [&] { return questions_of(rows, config, decoder.config()); });
   rollout::Request like;
-  like.adapter = adapter;
+  like.adapter = model.adapter;
   like.log_prob_temperature = 0;
   like.stop_ids = setup.text.generation.stop_ids;
   if (ending) like.stop_ids.push_back(*ending);

@@ -13,11 +13,15 @@ struct Answer {
 
 // Answers the first config.eval.exact_match held-out rows greedily and compares with what they say, white
 // space at both ends aside. A row asks with everything before its last assistant message, or with its prompt;
-// `text` rows cannot ask and are an error. `adapter` may be null: the model alone. Where ranks divide the
-// model all of them call it; otherwise one of them does. Answers also stop at `ending`.
-std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& config,
-                                     const data::Mixture& rows, const layers::Adapter* adapter,
-                                     std::optional<int32_t> ending = {});
+// `text` rows cannot ask and are an error. The model that answers has all layers, and an adapter or null: the
+// model alone. Where ranks divide it all of them call this; otherwise one of them does. Answers also stop at
+// `ending`.
+struct Answerer {
+  const layers::Decoder& decoder;
+  const layers::Adapter* adapter = nullptr;
+};
+std::vector<Answer> answer_questions(const RunSetup& setup, const Answerer& model, const RunConfig& config,
+                                     const data::Mixture& rows, std::optional<int32_t> ending = {});
 double accuracy(const std::vector<Answer>& answers);
 
 }  // namespace temper::recipes

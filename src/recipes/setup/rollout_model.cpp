@@ -3,14 +3,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "recipes/plans/mesh.h"
 
 namespace temper::recipes {
 
-RolloutModel::RolloutModel(const RunSetup& setup, const RolloutDegrees& degrees,
-                           const layers::Adapter* adapter, bool check)
-    : own_(setup.others->divided(setup.ranks,
-                                 rollout_mesh(degrees, setup.mesh, setup.architecture, setup.config))),
+RolloutModel::RolloutModel(const RunSetup& setup, const Mesh& mesh, const layers::Adapter* adapter,
+                           bool check, std::string_view purpose)
+    : own_(setup.others->divided(setup.ranks, mesh)),
       trained_(adapter != nullptr ? adapter->parameters() : setup.model->decoder.parameters()),
       check_(check) {
   layers::ParameterStore& base = own_->model->decoder.parameters();
@@ -21,10 +19,9 @@ RolloutModel::RolloutModel(const RunSetup& setup, const RolloutDegrees& degrees,
     adapter_ = std::make_unique<layers::Adapter>(adapter->plan(), adapter->config(), base);
   }
   weights_.emplace(trained_, adapter_ ? adapter_->parameters() : base, setup.ranks);
-  log_info(
-      fmt::format("rollouts: the model once more, as {}; of {} that are trained {} come from other ranks",
-                  to_string(own_->groups.mesh()), format_bytes(weights_->bytes()),
-                  format_bytes(weights_->bytes_received())));
+  log_info(fmt::format("{}: the model once more, as {}; of {} that are trained {} come from other ranks",
+                       purpose, to_string(own_->groups.mesh()), format_bytes(weights_->bytes()),
+                       format_bytes(weights_->bytes_received())));
 }
 
 void RolloutModel::copy(parallel::WeightCopy& weights) const {

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "layers/adapter.h"
 #include "parallel/weight_copy.h"
@@ -9,13 +10,15 @@
 
 namespace temper::recipes {
 
-// What rollouts compute with where they divide the model in another way than training: the run's model once
-// more, with an adapter of its own where one is trained. All ranks make one and call sync() at the same time.
+// What answers are computed with where that divides the model in another way than training: the run's model
+// once more, with an adapter of its own where one is trained. All ranks make one and call sync() at the same
+// time.
 class RolloutModel {
  public:
   // `adapter`: that is trained; null: the model is. Both outlive this. `check`: compares after each copy.
-  RolloutModel(const RunSetup& setup, const RolloutDegrees& degrees, const layers::Adapter* adapter,
-               bool check);
+  // `purpose`: a word for the log.
+  RolloutModel(const RunSetup& setup, const Mesh& mesh, const layers::Adapter* adapter, bool check,
+               std::string_view purpose = "rollouts");
 
   const layers::Decoder& decoder() const { return own_->model->decoder; }
   const layers::Adapter* adapter() const { return adapter_.get(); }

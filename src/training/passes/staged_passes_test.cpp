@@ -17,7 +17,7 @@ using collectives::Group;
 
 constexpr int kStages = 4, kBatches = 5;
 
-void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(10)); }
+void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 
 // A part whose forward pass, and the gradients of its input and of its weight, take one rest each. Values are
 // [1].

@@ -107,6 +107,8 @@ MUTANTS = [
            "  if (last.begin) last.begin();\n  run(shape, {actions.begin(), first});\n"),
     mutant("transfers count as computing", "test_training", "StagedPasses.*",
            "src/training/passes/stage_times.cpp", "computing -= end->seconds_since(*begin);", "computing -= 0 * end->seconds_since(*begin);"),
+    mutant("stages answer questions with weights that have not come", "test_cli", "Pipeline.AnswersQuestions",
+           "src/recipes/learner/held_out_rows.cpp", "    apart->sync();\n", ""),
     mutant("a rank has two transfers at a time", "test_parallel", "Timeline.*",
            PIPELINE + "timeline.cpp", "ends_before(each), ranks_[each].transfer_end})", "ends_before(each)})"),
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Proves divisions of a run between 2, 4 and 8 ranks with `temper verify-layout`.
 
-Goes over all products of pipeline stages (with one and two parts of the layers each) and the degrees of the mesh's axes (with
-each shard_level and both methods of context ranks), for small models of six kinds (tools/layout_models.py), trained in full,
+Goes over all products of pipeline stages (with one and two parts of the layers each, and each schedule) and the degrees of the
+mesh's axes (with each shard_level and method of context ranks), for small models of six kinds (tools/layout_models.py), trained in full,
 by adapters with dropout, by preferences and by rewards. Asks the program first which of these ways of training it refuses in
 stages: their cases have one stage. --cover takes a few of these cases, always the same ones, in which any two values occur
 together that can, with one stage and with several: degrees of two axes, a degree and a level, a method and a kind of model, a
@@ -25,9 +25,10 @@ import tempfile
 
 from layout_models import DENSE, MODELS, WAYS
 
-METHODS = ["ulysses", "ring"]  # of context ranks
+METHODS = ["auto", "ulysses", "ring"]  # of context ranks; auto is another one for hybrids alone
 AXES = ["replicate", "shard", "context", "tensor", "expert"]  # of the mesh (src/weights/mesh.h)
-STAGES, CHUNKS = [1, 2, 4], [1, 2]  # of a pipeline of meshes, and parts of the layers on each
+STAGES = [1, 2, 4]  # of a pipeline of meshes
+SCHEDULES = [(1, "1f1b"), (1, "zb_h1"), (2, "interleaved")]  # with the parts of the layers on each stage
 FIGURES = ["first loss", "later losses", "gradient norms", "gradients"]
 
 
@@ -46,15 +47,24 @@ def meshes(ranks, experts):
 def divisions(ranks, experts, staged):
     """Pipelines of meshes; of one stage alone unless `staged`."""
     for stages in STAGES if staged else STAGES[:1]:
-        if ranks % stages == 0:
-            for chunks, mesh in itertools.product(CHUNKS if stages > 1 else [1], list(meshes(ranks // stages, experts))):
-                yield {"pipeline": stages} | ({"pipeline_chunks": chunks} if stages > 1 else {}) | mesh
+        for mesh in meshes(ranks // stages, experts) if ranks % stages == 0 else ():
+            for chunks, schedule in SCHEDULES if stages > 1 else [(1, "")]:
+                yield {"pipeline": stages} | mesh | (
+                    {"pipeline_chunks": chunks, "pipeline_schedule": schedule} if schedule else {})
+
+
+def is_for(model, way, division):
+    """Whether the program takes the choice, and it is not another one by another name."""
+    if division.get("pipeline_schedule") == "zb_h1" and (way == "adapters" or division["shard_level"] == 3):
+        return False
+    return division.get("context_method") != "auto" or model == "hybrid"
 
 
 def all_cases(models, ways, numbers, unstaged=()):
     """`unstaged`: (model, way) that are not for several stages."""
     return [{"model": model, "way": way} | division for model, way, ranks in itertools.product(models, ways, numbers)
-            for division in divisions(ranks, model not in DENSE, (model, way) not in unstaged)]
+            for division in divisions(ranks, model not in DENSE, (model, way) not in unstaged)
+            if is_for(model, way, division)]
 
 
 def pairs_of(case):

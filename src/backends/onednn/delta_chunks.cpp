@@ -94,20 +94,27 @@ void DeltaChunks::load_decays(int64_t head) {
   }
 }
 
+void DeltaChunks::load_transition(int64_t head) {
+  const int64_t size = keys_.size, key_dim = op_.key_dim();
+  load_decays(head);
+  const float* const last = values_.decay + (size - 1) * kDeltaStride;
+  for (int64_t t = 0; t < size; ++t) {
+    const int64_t row = t * kDeltaStride;
+    delta_rows::multiply(values_.decay + row, keys_.kk + row, -beta(head, t), values_.n + row, t);
+    delta_rows::scale(keys_.k + t * key_dim, last[t], values_.kept + t * key_dim, key_dim);
+  }
+}
+
 void DeltaChunks::load_values(int64_t head, const float* state) {
   const int64_t size = keys_.size, key_dim = op_.key_dim(), dim = op_.value_dim();
-  load_decays(head);
+  load_transition(head);
   copy_block(heads_at(op_.v, keys_.first, head), {values_.v, DType::kF32, dim}, size, dim);
   delta_product({keys_.k, key_dim}, {state, dim}, {size, dim, key_dim}, values_.known, dim);
-  const float* const last = values_.decay + (size - 1) * kDeltaStride;
   for (int64_t t = 0; t < size; ++t) {
     const float strength = beta(head, t);
     float* const u = values_.u + t * dim;
     delta_rows::scale(values_.v + t * dim, strength, u, dim);
     delta_rows::add_scaled(values_.known + t * dim, -strength * values_.start[t], u, dim);
-    const int64_t row = t * kDeltaStride;
-    delta_rows::multiply(values_.decay + row, keys_.kk + row, -strength, values_.n + row, t);
-    delta_rows::scale(keys_.k + t * key_dim, last[t], values_.kept + t * key_dim, key_dim);
   }
   solve(values_.n, values_.u, size, dim);
 }

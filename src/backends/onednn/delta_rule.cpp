@@ -90,9 +90,7 @@ void run_family(const ChunkGatedDeltaRule& op, const ChunkGatedDeltaRule::Output
 ChunkGatedDeltaRule::Output forward(const ChunkGatedDeltaRule& op, ChunkGatedDeltaRule::Wanted wanted) {
   ChunkGatedDeltaRule::Output out;
   if (wanted.y) out.y = Tensor::empty(op.v.shape(), op.v.dtype());
-  if (wanted.final_state)
-    out.final_state =
-        Tensor::empty({op.documents.count(), op.heads(), op.key_dim(), op.value_dim()}, DType::kF32);
+  if (wanted.final_state) out.final_state = Tensor::empty(op.state_shape(), DType::kF32);
   const std::vector<DeltaFamily> families = delta_families(op.documents);
   parallel_for(std::ssize(families) * op.key_heads(), [&](int64_t i) {
     run_family(op, out, families[static_cast<size_t>(i / op.key_heads())], i % op.key_heads());

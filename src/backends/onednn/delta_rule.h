@@ -45,7 +45,9 @@ class DeltaChunks {
   DeltaChunks(const ops::ChunkGatedDeltaRule& op, Scratch& scratch);
 
   void load_keys(int64_t key_head, int64_t first, int64_t size);
-  // Decays, what the state knows, and the updates; `state` [key_dim, value_dim] is that before the chunk.
+  // Of the values what depends on no state: decays, N, and the keys that are kept.
+  void load_transition(int64_t head);
+  // That, what the state knows, and the updates; `state` [key_dim, value_dim] is that before the chunk.
   void load_values(int64_t head, const float* state);
   void advance(float* state) const;  // behind the chunk
 

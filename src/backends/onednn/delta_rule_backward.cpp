@@ -193,10 +193,9 @@ class Backward {
   // Of the state before the chunk alone.
   void run_states(int64_t first, int64_t size) {
     chunks_.load_keys(key_head_, first, size);
-    std::fill_n(running_, one_, 0.f);  // any state
     for (int64_t h = 0; h < op_.group(); ++h) {
       const int64_t head = key_head_ * op_.group() + h;
-      chunks_.load_values(head, running_);
+      chunks_.load_transition(head);
       load_gradient(head);
       to_updates(dstate_ + h * one_);
       to_state(head);
@@ -345,9 +344,7 @@ ChunkGatedDeltaRule::Grads delta_rule_backward(const ChunkGatedDeltaRule& op, co
   const bool states_alone = wanted == ChunkGatedDeltaRule::WantedGrads::kInitial;
   ChunkGatedDeltaRule::Grads grads;
   if (!states_alone) grads = {like(op.q), like(op.k), like(op.v), like(op.g), like(op.beta), {}};
-  if (states_alone || op.initial.defined())
-    grads.initial =
-        Tensor::empty({op.documents.count(), op.heads(), op.key_dim(), op.value_dim()}, DType::kF32);
+  if (states_alone || op.initial.defined()) grads.initial = Tensor::empty(op.state_shape(), DType::kF32);
   const std::vector<DeltaFamily> families = delta_families(op.documents);
   parallel_for(std::ssize(families) * op.key_heads(), [&](int64_t i) {
     const Family family(op, families[static_cast<size_t>(i / op.key_heads())]);

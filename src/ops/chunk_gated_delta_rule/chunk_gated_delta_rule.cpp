@@ -168,8 +168,7 @@ Tensor delta_initial_gradients(Bound<ChunkGatedDeltaRule> bound, const ChunkGate
   }
   Tape tape;
   const Var initial =
-      tape.variable(Tensor::zeros({op.documents.count(), op.heads(), op.key_dim(), op.value_dim()},
-                                  DType::kF32, MemoryTag::kActivations, op.q.device()));
+      tape.variable(Tensor::zeros(op.state_shape(), DType::kF32, MemoryTag::kActivations, op.q.device()));
   const Var y = kernel.compose(tape, constants(tape, op, initial), op, false).y;
   if (y.requires_grad()) tape.backward(y, dy);
   return initial.slot->filled() ? initial.slot->take() : initial.value;
@@ -194,9 +193,8 @@ namespace {
 
 ChunkGatedDeltaRule::Output outline_forward(const ChunkGatedDeltaRule& op,
                                             ChunkGatedDeltaRule::Wanted wanted) {
-  const Shape state{op.documents.count(), op.heads(), op.key_dim(), op.value_dim()};
   return {wanted.y ? empty_like(op.v, op.v.shape()) : Tensor(),
-          wanted.final_state ? empty_like(op.v, state, DType::kF32) : Tensor(),
+          wanted.final_state ? empty_like(op.v, op.state_shape(), DType::kF32) : Tensor(),
           {}};
 }
 
@@ -205,8 +203,7 @@ ChunkGatedDeltaRule::Grads outline_backward(const ChunkGatedDeltaRule& op, const
                                             ChunkGatedDeltaRule::WantedGrads wanted) {
   if (wanted == ChunkGatedDeltaRule::WantedGrads::kInitial) {
     ChunkGatedDeltaRule::Grads grads;
-    grads.initial =
-        empty_like(op.v, {op.documents.count(), op.heads(), op.key_dim(), op.value_dim()}, DType::kF32);
+    grads.initial = empty_like(op.v, op.state_shape(), DType::kF32);
     return grads;
   }
   const auto like = [](const Tensor& x) { return empty_like(x, x.shape()); };

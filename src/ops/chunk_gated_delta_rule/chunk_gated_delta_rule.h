@@ -53,6 +53,9 @@ struct ChunkGatedDeltaRule {
   int64_t key_dim() const { return q.dim(2); }
   int64_t value_dim() const { return v.dim(2); }
   int64_t group() const { return heads() / key_heads(); }  // value heads of one key head
+  Shape state_shape() const {
+    return {documents.count(), heads(), key_dim(), value_dim()};
+  }  // of all documents
 
   struct Output {
     Tensor y;            // [tokens, heads, value_dim], compact; undefined unless wanted

@@ -122,7 +122,7 @@ struct Kept {
 // Room for states that several documents continue.
 Tensor roots_of(const ChunkGatedDeltaRule& op) {
   if (!op.documents.continued.defined()) return {};
-  return workspace(state_shape(op, op.documents.count()), DType::kF32, op.q.device());
+  return workspace(op.state_shape(), DType::kF32, op.q.device());
 }
 
 // Blocks of the scans have 64 values where the tiling allows and that keeps the GPU busy: bits are the same with 32.
@@ -184,7 +184,7 @@ ChunkGatedDeltaRule::Output forward(const ChunkGatedDeltaRule& op, ChunkGatedDel
   if (wanted.y) out.y = Tensor::empty(op.v.shape(), op.v.dtype(), MemoryTag::kActivations, device);
   if (wanted.final_state)
     out.final_state =
-        Tensor::empty(state_shape(op, op.documents.count()), DType::kF32, MemoryTag::kActivations, device);
+        Tensor::empty(op.state_shape(), DType::kF32, MemoryTag::kActivations, device);
   if (op.documents.count() == 0) return out;
   Cut list = cut(op);
   const MemoryTag tag = wanted.kept ? MemoryTag::kActivations : MemoryTag::kWorkspace;
@@ -224,7 +224,7 @@ ChunkGatedDeltaRule::Grads empty_grads(const ChunkGatedDeltaRule& op) {
 ChunkGatedDeltaRule::Grads initial_gradients(const ChunkGatedDeltaRule& op, const Tensor& given_dy) {
   ChunkGatedDeltaRule::Grads grads;
   grads.initial =
-      Tensor::empty(state_shape(op, op.documents.count()), DType::kF32, MemoryTag::kActivations, op.q.device());
+      Tensor::empty(op.state_shape(), DType::kF32, MemoryTag::kActivations, op.q.device());
   if (op.documents.count() == 0) return grads;
   const Tensor dy = aligned(given_dy);
   Cut list = cut(op);

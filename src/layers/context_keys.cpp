@@ -1,6 +1,6 @@
 #include "layers/context_keys.h"
 
-#include <algorithm>
+#include "layers/document_pieces.h"
 
 namespace temper::layers {
 namespace {
@@ -15,17 +15,15 @@ ContextKeys context_keys(const DecoderInput& input) {
   const auto starts = input.cu_seqlens.values<int32_t>();
   std::vector<int32_t> starts_q{0}, starts_k{0}, seen;
   for (const TokenRange& range : input.cut.own())
-    for (size_t d = 0; d + 1 < starts.size(); ++d) {
-      const auto from = std::max(starts[d], static_cast<int32_t>(range.first)),
-                 until = std::min(starts[d + 1], static_cast<int32_t>(range.first + range.count));
-      if (from >= until) continue;
-      const int32_t before = input.continued.empty() ? -1 : input.continued[d];
-      if (before >= 0)
-        append_rows(starts[static_cast<size_t>(before)], starts[static_cast<size_t>(before) + 1], seen);
-      append_rows(starts[d], until, seen);
-      starts_q.push_back(starts_q.back() + until - from);
-      starts_k.push_back(static_cast<int32_t>(seen.size()));
-    }
+    for_each_piece(
+        starts, range.first, range.first + range.count, [&](size_t d, int32_t from, int32_t until) {
+          const int32_t before = input.continued.empty() ? -1 : input.continued[d];
+          if (before >= 0)
+            append_rows(starts[static_cast<size_t>(before)], starts[static_cast<size_t>(before) + 1], seen);
+          append_rows(starts[d], until, seen);
+          starts_q.push_back(starts_q.back() + until - from);
+          starts_k.push_back(static_cast<int32_t>(seen.size()));
+        });
   return {Tensor::from(starts_q), Tensor::from(starts_k), {Tensor::from(seen), input.ids.numel(), true}};
 }
 

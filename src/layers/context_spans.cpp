@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "layers/document_pieces.h"
 
 namespace temper::layers {
 namespace {
@@ -26,15 +27,6 @@ std::vector<ContextSpan> spans_of(const TokenCut& cut, std::vector<int64_t>& fir
     spans.push_back(span);
   }
   return spans;
-}
-
-// f(document, its tokens there) for those of tokens [first, end).
-template <class F>
-void for_each_piece(std::span<const int32_t> starts, int64_t first, int64_t end, const F& f) {
-  for (size_t d = 0; d + 1 < starts.size(); ++d) {
-    const int64_t from = std::max<int64_t>(starts[d], first), until = std::min<int64_t>(starts[d + 1], end);
-    if (from < until) f(d, until - from);
-  }
 }
 
 }  // namespace
@@ -69,7 +61,8 @@ ContextSpans context_spans(const DecoderInput& input) {
     ContextSpan& span = spans.all[s];
     const int64_t end = firsts[s] + span.count;
     spans.most = std::max(spans.most, span.place + 1);
-    for_each_piece(starts, firsts[s], end, [&](size_t document, int64_t tokens) {
+    for_each_piece(starts, firsts[s], end, [&](size_t document, int32_t from, int32_t until) {
+      const int64_t tokens = until - from;
       if (span.pieces++ == 0) span.first_tokens = tokens;
       span.last_tokens = tokens;
       span.enters = span.enters || starts[document] < firsts[s];
@@ -82,9 +75,9 @@ ContextSpans context_spans(const DecoderInput& input) {
   for (const auto& [first, s] : own) {
     spans.own.push_back(s);
     spans.all[s].first_piece = std::ssize(own_starts) - 1;
-    for_each_piece(starts, firsts[s], firsts[s] + spans.all[s].count, [&](size_t, int64_t tokens) {
-      own_starts.push_back(own_starts.back() + static_cast<int32_t>(tokens));
-    });
+    for_each_piece(
+        starts, firsts[s], firsts[s] + spans.all[s].count,
+        [&](size_t, int32_t from, int32_t until) { own_starts.push_back(own_starts.back() + until - from); });
   }
   spans.starts = Tensor::from(own_starts);
   return spans;

@@ -48,18 +48,11 @@ Passed pass_unrounded(layers::Decoder& model, const std::vector<data::PackedRow>
     if (forward.routers) loads.add(*forward.routers, 0);
     return made;
   };
-  const layers::ModelStages& stages = model.ranks().stages;
-  for (size_t batch = 0; batch < batches.size() && stages.count() == 1; ++batch) {
-    Tape tape(false);
-    pass(tape, batch, {});
-  }
-  if (stages.count() > 1)
-    training::StagedPasses(stages, model.device(), {},
-                           {pass, [&](size_t batch) { return model.make_part_input(batches[batch].input); }})
-        .read(batches.size());
+  training::read_passes(model, batches.size(),
+                        {pass, [&](size_t batch) { return model.make_part_input(batches[batch].input); }});
   if (model.num_routers() > 0) passed.loads = loads.wait(parts);
   // Of routers of other stages nothing was recorded here.
-  if (stages.count() > 1)
+  if (const layers::ModelStages& stages = model.ranks().stages; stages.count() > 1)
     for (training::RouterLoad& load : passed.loads)
       stages.ranks->sum("tokens of experts", std::span<int64_t>(load.counts));
   return passed;

@@ -169,15 +169,14 @@ void AdapterTrainer::count_routers(const Step& step, std::vector<Prepared>& batc
   if (model_.num_routers() == 0 || options_.routers.balance_factor == 0) return;
   std::vector<StagedTraces> traces;
   for (const Prepared& batch : batches) traces.push_back({.learners = batch.parts.size()});
-  StagedPasses(model_.ranks().stages, model_.device(), {},
-               {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
-                  layers::Decoder::Options forward = options_of(step, batches[batch]);
-                  forward.checkpoint_layers = false;
-                  traces[batch].passes.push_back(forward.routers);
-                  return model_.forward(tape, batches[batch].batch.input, forward, part);
-                },
-                [&](size_t batch) { return model_.make_part_input(batches[batch].batch.input); }})
-      .read(batches.size());
+  read_passes(model_, batches.size(),
+              {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
+                 layers::Decoder::Options forward = options_of(step, batches[batch]);
+                 forward.checkpoint_layers = false;
+                 traces[batch].passes.push_back(forward.routers);
+                 return model_.forward(tape, batches[batch].batch.input, forward, part);
+               },
+               [&](size_t batch) { return model_.make_part_input(batches[batch].batch.input); }});
   auto counts = counts_of_stages(model_, traces);
   for (size_t batch = 0; batch < batches.size(); ++batch) batches[batch].counts = std::move(counts[batch]);
 }

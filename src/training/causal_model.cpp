@@ -124,9 +124,9 @@ std::vector<Tensor> CausalModel::summed_counts(
 // stages have some of the routers each.
 std::vector<std::vector<Tensor>> CausalModel::known_counts(const StepData& data) const {
   const RouterOptions& options = options_.routers;
-  const bool staged = stages().count() > 1;
   if (decoder_.num_routers() == 0 || options.balance_factor == 0) return {};
-  if (!staged && (!options.global_balance || (data.batches.size() < 2 && ranks_.results.is_alone())))
+  if (stages().count() == 1 &&
+      (!options.global_balance || (data.batches.size() < 2 && ranks_.results.is_alone())))
     return {};
   std::vector<StagedTraces> batches(data.batches.size());
   const auto read = [&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
@@ -135,14 +135,8 @@ std::vector<std::vector<Tensor>> CausalModel::known_counts(const StepData& data)
     batches[batch].passes.push_back(forward.routers);
     return decoder_.forward(tape, data.batches[batch].input, forward, part);
   };
-  for (size_t batch = 0; batch < data.batches.size() && !staged; ++batch) {
-    Tape tape(false);
-    read(tape, batch, {});
-  }
-  if (staged)
-    StagedPasses(stages(), decoder_.device(), {},
-                 {read, [&](size_t batch) { return decoder_.make_part_input(data.batches[batch].input); }})
-        .read(data.batches.size());
+  read_passes(decoder_, data.batches.size(),
+              {read, [&](size_t batch) { return decoder_.make_part_input(data.batches[batch].input); }});
   std::vector<std::vector<Tensor>> counts;
   if (options.global_balance) {
     std::vector<std::shared_ptr<layers::RouterTrace>> all;

@@ -37,6 +37,15 @@ parallel::PipelineCosts stage_costs(const layers::Decoder& model, const TrainerO
                                   {frozen, options.checkpointing == Checkpointing::kFull});
 }
 
+void read_passes(const layers::Decoder& model, size_t batches, StagedPasses::Work work) {
+  const layers::ModelStages& stages = model.ranks().stages;
+  if (stages.count() > 1) return StagedPasses(stages, model.device(), {}, std::move(work)).read(batches);
+  for (size_t batch = 0; batch < batches; ++batch) {
+    Tape tape(false);
+    work.forward(tape, batch, {});
+  }
+}
+
 std::optional<StageTimes> StagedPasses::train(size_t batches, const Plan& plan, const LastBackward& last) {
   if (batches == 0) return std::nullopt;
   const PipelineShape shape{stages_.count(), stages_.chunks(), static_cast<int>(batches), plan.first_trained};

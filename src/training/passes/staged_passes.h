@@ -73,6 +73,10 @@ class StagedPasses {
   std::map<std::pair<int, int>, Passing> passing_;  // by chunk and micro-batch
 };
 
+// Passes without gradients over this many micro-batches: one after the other where one rank has all layers,
+// otherwise by the model's stages. All of these call it, with as many.
+void read_passes(const layers::Decoder& model, size_t batches, StagedPasses::Work work);
+
 // What the parts of a model cost whose stages train it; of one stage nothing. `frozen`: adapters alone.
 parallel::PipelineCosts stage_costs(const layers::Decoder& model, const TrainerOptions& options, bool frozen);
 

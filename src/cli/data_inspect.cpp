@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <memory>
 #include <optional>
 
 #include "base/console.h"
@@ -108,11 +107,7 @@ int inspect(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_data_inspect(Program& program) {
-  program.add("data inspect", "Print rows as tokens with their loss mask.", [](Options& options) {
-    auto arguments = std::make_shared<std::vector<std::string>>();
-    options.raw(*arguments);
-    return [arguments] { return inspect(*arguments); };
-  });
+  program.add_raw("data inspect", "Print rows as tokens with their loss mask.", inspect);
 }
 
 }  // namespace temper::cli

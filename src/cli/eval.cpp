@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <memory>
 
 #include "base/console.h"
 #include "base/error.h"
@@ -101,11 +100,7 @@ int evaluate(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_eval(Program& program) {
-  program.add("eval", "Print loss and perplexity of a model on data.", [](Options& options) {
-    auto arguments = std::make_shared<std::vector<std::string>>();
-    options.raw(*arguments);
-    return [arguments] { return evaluate(*arguments); };
-  });
+  program.add_raw("eval", "Print loss and perplexity of a model on data.", evaluate);
 }
 
 }  // namespace temper::cli

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 
 #include "base/console.h"
 #include "base/error.h"
@@ -249,11 +248,7 @@ int ops(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_ops(Program& program) {
-  program.add("ops", "Show the kernel of each op, the reason, and the alternatives.", [](Options& options) {
-    auto arguments = std::make_shared<std::vector<std::string>>();
-    options.raw(*arguments);
-    return [arguments] { return ops(*arguments); };
-  });
+  program.add_raw("ops", "Show the kernel of each op, the reason, and the alternatives.", ops);
 }
 
 }  // namespace temper::cli

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <memory>
 
 #include "base/console.h"
 #include "base/error.h"
@@ -112,11 +111,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_plan(Program& program) {
-  program.add("plan", "List how ranks can divide a run, with memory and speed.", [](Options& options) {
-    auto arguments = std::make_shared<std::vector<std::string>>();
-    options.raw(*arguments);
-    return [arguments] { return run(*arguments); };
-  });
+  program.add_raw("plan", "List how ranks can divide a run, with memory and speed.", run);
 }
 
 }  // namespace temper::cli

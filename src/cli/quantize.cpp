@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <memory>
 
 #include "base/console.h"
 #include "cli/arguments/key_help.h"
@@ -76,11 +75,7 @@ int quantize(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_quantize(Program& program) {
-  program.add("quantize", "Calibrate a quantized model, or show what is quantized.", [](Options& options) {
-    auto arguments = std::make_shared<std::vector<std::string>>();
-    options.raw(*arguments);
-    return [arguments] { return quantize(*arguments); };
-  });
+  program.add_raw("quantize", "Calibrate a quantized model, or show what is quantized.", quantize);
 }
 
 }  // namespace temper::cli

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <memory>
 
 #include "cli/arguments/key_help.h"
 #include "cli/arguments/program.h"
@@ -84,12 +83,6 @@ int train(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-void add_train(Program& program) {
-  program.add("train", "Train a model, or adapters of it.", [](Options& options) {
-    auto arguments = std::make_shared<std::vector<std::string>>();
-    options.raw(*arguments);
-    return [arguments] { return train(*arguments); };
-  });
-}
+void add_train(Program& program) { program.add_raw("train", "Train a model, or adapters of it.", train); }
 
 }  // namespace temper::cli

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <memory>
 
 #include "base/console.h"
 #include "base/error.h"
@@ -62,11 +61,7 @@ int verify(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_verify_layout(Program& program) {
-  program.add("verify-layout", "Prove that several ranks train what one rank trains.", [](Options& options) {
-    auto arguments = std::make_shared<std::vector<std::string>>();
-    options.raw(*arguments);
-    return [arguments] { return verify(*arguments); };
-  });
+  program.add_raw("verify-layout", "Prove that several ranks train what one rank trains.", verify);
 }
 
 }  // namespace temper::cli

@@ -167,6 +167,14 @@ void Program::add(const std::string& name, const std::string& summary, const Dec
   });
 }
 
+void Program::add_raw(const std::string& name, const std::string& summary, const RunRaw& run) {
+  add(name, summary, [&run](Options& options) {
+    auto arguments = std::make_shared<std::vector<std::string>>();
+    options.raw(*arguments);
+    return [arguments, run] { return run(*arguments); };
+  });
+}
+
 namespace {
 
 // The command that an error is about; the program where none was named.

@@ -23,7 +23,7 @@ class Options {
   void option(const std::string& name, std::optional<double>& value, const std::string& help);
   // Without a help text it is not listed: a flag of all commands, which a page of docs/ explains.
   void flag(const std::string& name, bool& value, const std::string& help);
-  // Everything after the command's name, unparsed: for commands with dotted configuration flags.
+  // Everything after the command's name, unparsed (Program::add_raw).
   void raw(std::vector<std::string>& arguments);
   void example(const std::string& text);  // a command line, at the end of the help
 
@@ -34,12 +34,16 @@ class Options {
 // Declares a command's options and returns what runs it; the result is the exit code.
 using Declare = std::function<std::function<int()>(Options&)>;
 
+using RunRaw = std::function<int(const std::vector<std::string>& arguments)>;
+
 class Program {
  public:
   Program();
   ~Program();
   // `name` may have a parent: "data inspect".
   void add(const std::string& name, const std::string& summary, const Declare& declare);
+  // A command with dotted configuration flags, which reads everything after its name itself.
+  void add_raw(const std::string& name, const std::string& summary, const RunRaw& run);
   // Parses and runs. Errors are printed as "temper: …" and become the exit code of their kind.
   int run(int argc, char** argv);
 

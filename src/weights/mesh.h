@@ -31,8 +31,9 @@ struct Mesh {
   // matrices, too, which are whole only while a layer computes.
   int shard_level = 1;
 
-  int size() const;                              // the product of the degrees
-  int place(MeshDegree degree, int rank) const;  // of a rank on the axis of this degree
+  int size() const;                                             // the product of the degrees
+  int row_ranks() const { return replicate * shard * expert; }  // parts of an update's rows
+  int place(MeshDegree degree, int rank) const;                 // of a rank on the axis of this degree
   // The first of the ranks that hold part `place` of what is divided by expert, then between the ranks that
   // share the states of an expert.
   int first_rank_of_expert(int place) const;

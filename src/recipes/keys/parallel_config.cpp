@@ -45,8 +45,8 @@ void describe_pipeline(config::Schema& s, ParallelConfig& c) {
        {"zb_h1", PipelineSchedule::kZbH1}},
       "The order in which pipeline stages compute: 1f1b, a backward pass as soon as it can be computed; "
       "interleaved, the same with several parts of the layers on each stage (pipeline_chunks); zb_h1, as "
-      "1f1b, "
-      "but the gradients of weight matrices are computed later, where a stage would wait. auto is 1f1b, or "
+      "1f1b, but the gradients of weight matrices are computed later, where a stage would wait. auto is "
+      "1f1b, or "
       "interleaved where pipeline_chunks is above 1.");
 }
 
@@ -74,8 +74,7 @@ void describe(config::Schema& s, ParallelConfig& c) {
       {{"auto", ContextMethod::kAuto}, {"ulysses", ContextMethod::kHeads}, {"ring", ContextMethod::kKeys}},
       "How context ranks compute attention: ulysses gives each of them all tokens of some heads, ring the "
       "keys and values of all tokens; auto is ulysses where the heads can be divided. Delta layers of "
-      "hybrids "
-      "exchange heads with ulysses; otherwise ranks pass states on.");
+      "hybrids exchange heads with ulysses; otherwise ranks pass states on.");
   degree(
       "tensor",
       "The number of ranks that divide every layer: heads, widths and the vocabulary; auto is all ranks that "

@@ -14,7 +14,7 @@ constexpr size_t kWidth = 110;  // characters of a line
 
 int most_micro_batches(const Mesh& mesh, const std::vector<std::vector<data::PackedRow>>& rows,
                        int64_t max_tokens) {
-  const int replicas = mesh.size() / (mesh.tensor * mesh.context);  // that have rows of their own
+  const int replicas = mesh.row_ranks();
   size_t most = 1;
   for (int replica = 0; replica < replicas; ++replica) {
     std::vector<data::PackedRow> own;  // those of several adapters pass together

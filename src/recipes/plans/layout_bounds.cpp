@@ -32,7 +32,7 @@ LayoutBounds::LayoutBounds(const RunConfig& config, const Setting& setting, cons
 double LayoutBounds::seconds_of_tensor_ranks(const RunLayout& layout) const {
   const Mesh& mesh = layout.mesh;
   if (mesh.tensor == 1) return 0;
-  const double tokens = update_.tokens / layout.row_ranks() / mesh.context,
+  const double tokens = update_.tokens / layout.mesh.row_ranks() / mesh.context,
                layers = static_cast<double>(model_.blocks.size()) / layout.pipeline;
   const double bytes = 8 * layers * tokens * static_cast<double>(model_.hidden_size) *
                        static_cast<double>(size_of(config_.model.dtype)) * (mesh.tensor - 1) / mesh.tensor;
@@ -73,7 +73,7 @@ double LayoutBounds::bytes_of_state(const RunLayout& layout) const {
 }
 
 LayoutBound LayoutBounds::of(const RunLayout& layout) const {
-  const PassCounts passes = passes_of_update(with_layout(config_, layout), setting_, layout.row_ranks());
+  const PassCounts passes = passes_of_update(with_layout(config_, layout), setting_, layout.mesh.row_ranks());
   const double idle = static_cast<double>(layout.pipeline - 1) /
                       static_cast<double>(layout.chunks * std::max<int64_t>(1, passes.all));
   const double computing = passes_ / layout.ranks() + seconds_of_tensor_ranks(layout);

@@ -146,7 +146,7 @@ LayoutCost cost_of(const RunConfig& given, const Setting& given_setting, const P
   Setting setting = given_setting;
   setting.mesh = layout.mesh;
   setting.most_passes = kPlannedPasses;
-  const PassCounts passes = passes_of_update(config, setting, layout.row_ranks());
+  const PassCounts passes = passes_of_update(config, setting, layout.mesh.row_ranks());
   const double more = static_cast<double>(passes.all) / static_cast<double>(passes.rehearsed);
   LayoutCost cost = layout.pipeline > 1 ? Pipeline(config, setting, machine, layout, passes.all).cost()
                                         : cost_of_one_stage(config, setting, machine, layout, more);

@@ -151,7 +151,7 @@ RunLayouts layouts_of(int ranks, const layers::DecoderConfig& model, const RunCo
   const auto add = [&](const RunLayout& layout) {
     if (!acceptance.accepts(layout))
       ++found.refused;
-    else if (layout.row_ranks() > rows)
+    else if (layout.mesh.row_ranks() > rows)
       ++found.idle;
     else
       found.possible.push_back(layout);

@@ -15,7 +15,6 @@ struct RunLayout {
   int pipeline = 1, chunks = 1;
 
   int ranks() const { return mesh.size() * pipeline; }
-  int row_ranks() const { return mesh.size() / (mesh.context * mesh.tensor); }  // with rows of their own
 };
 std::string to_string(const RunLayout& layout);  // "shard 8, level 3, tensor 2, pipeline 2 x 4"
 std::string flags_of(const RunLayout& layout);   // "--parallel.shard 8 --parallel.shard_level 3"

@@ -107,9 +107,9 @@ TEST(Layouts, RanksWithoutRowsAreLeftOut) {
   const RunLayouts few = layouts(4, "qwen3", {}, 2);
   const RunLayouts all = layouts(4, "qwen3");
   EXPECT_GT(few.idle, 0);
-  for (const RunLayout& layout : few.possible) EXPECT_LE(layout.row_ranks(), 2) << to_string(layout);
+  for (const RunLayout& layout : few.possible) EXPECT_LE(layout.mesh.row_ranks(), 2) << to_string(layout);
   EXPECT_EQ(std::ssize(few.possible), std::ranges::count_if(all.possible, [](const RunLayout& layout) {
-              return layout.row_ranks() <= 2;
+              return layout.mesh.row_ranks() <= 2;
             }));
   EXPECT_EQ(std::ssize(few.possible) + few.idle, std::ssize(all.possible));
 }
@@ -126,7 +126,7 @@ TEST(Layouts, AreWrittenShortAndAsKeys) {
   EXPECT_EQ(to_string(layout), "replicate 2, shard 4, context 2 ring, tensor 2, level 3, pipeline 2 x 4");
   EXPECT_EQ(to_string(RunLayout()), "one rank");
   EXPECT_EQ(layout.ranks(), 64);
-  EXPECT_EQ(layout.row_ranks(), 8);
+  EXPECT_EQ(layout.mesh.row_ranks(), 8);
 }
 
 }  // namespace

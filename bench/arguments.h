@@ -68,6 +68,21 @@ class BenchArguments {
     if (!value) fail("{}: '{}' is none of float8_e4m3fn, nf4 and nf4_double", name, text);
     return true;
   }
+  // One of several words.
+  template <class T>
+  bool take(const char* name, T& value, const std::vector<std::pair<std::string, T>>& words) {
+    std::string text, all;
+    for (const auto& [word, meaning] : words) {
+      if (meaning == value) text = word;
+      all += fmt::format("{}{}", all.empty() ? "" : ", ", word);
+    }
+    if (!take_text(name, text, text)) return false;
+    const auto found =
+        std::find_if(words.begin(), words.end(), [&](const auto& each) { return each.first == text; });
+    if (found == words.end()) fail("{}: '{}' is none of {}", name, text, all);
+    value = found->second;
+    return true;
+  }
   bool take_flag(const char* name, bool& value) {
     if (!is(name)) {
       known_ += fmt::format("  {}\n", name);

@@ -34,7 +34,7 @@ constexpr const char* kUsage =
                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn|nf4|nf4_double]
                      [--shard [--shard-level 1|2|3]] [--context N [--context-method ulysses|ring]] [--tensor N]
-                     [--expert N] [--pipeline N [--pipeline-chunks N] [--pipeline-schedule zb_h1]]
+                     [--expert N] [--pipeline N [--pipeline-chunks N] [--pipeline-schedule S]]
                      [--quantize PRESET [--expert-inputs]]
 A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
@@ -55,7 +55,9 @@ together.
 
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens, data,
-              write_documents, adapter, quantize, context_method, pipeline_schedule;
+              write_documents, adapter, quantize;
+  ContextMethod context_method = ContextMethod::kAuto;
+  recipes::PipelineSchedule pipeline_schedule = recipes::PipelineSchedule::kAuto;
   DType dtype = DType::kBF16;
   std::optional<primitives::FrozenFormat> base_dtype;
   int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
@@ -74,22 +76,27 @@ std::unique_ptr<RowSource> row_source(const Options& options, int64_t vocab) {
   return dialogues;
 }
 
+recipes::ParallelConfig parallel_keys(const Options& options) {
+  recipes::ParallelConfig keys;
+  if (options.shard) keys.degree("shard") = "auto";
+  keys.shard_level = options.shard_level;
+  keys.degree("context") = std::to_string(options.context);
+  keys.context_method = options.context_method;
+  keys.pipeline = options.pipeline;
+  keys.pipeline_chunks = options.pipeline_chunks;
+  keys.pipeline_schedule = options.pipeline_schedule;
+  return keys;
+}
+
 Mesh mesh_of(const Options& options, int ranks) {
   recipes::RunConfig config;
-  if (options.shard) config.parallel.degree("shard") = "auto";
-  config.parallel.shard_level = options.shard_level;
-  config.parallel.degree("context") = std::to_string(options.context);
-  for (const ContextMethod method : {ContextMethod::kHeads, ContextMethod::kKeys})
-    if (options.context_method == name_of(method)) config.parallel.context_method = method;
-  config.parallel.pipeline = options.pipeline;
-  config.parallel.pipeline_chunks = options.pipeline_chunks;
+  config.parallel = parallel_keys(options);
   return mesh_of_ranks(config, options.tensor, options.expert, ranks);
 }
 
 quantizers::QuantizeOptions quantizers_of(const Options& options) {
   quantizers::QuantizeOptions quantize{options.quantize, {}};
-  const bool is_folder = options.model.find('/') != std::string::npos;
-  if (!options.expert_inputs && !is_folder && bench_shape(options.model).experts > 0)
+  if (!options.expert_inputs && !is_folder(options.model) && bench_shape(options.model).experts > 0)
     quantize.rules = {{"layers.*.mlp.experts.*", {}, quantizers::QuantizerKind{}}};
   return quantize;
 }
@@ -102,9 +109,7 @@ class Learning {
       : options_(options) {
     const parallel::UpdateRanks ranks = groups.update();
     trainer_options_.micro_batch_tokens = options.rows * options.length;
-    trainer_options_.pipeline = options.pipeline_schedule == "zb_h1" ? parallel::ScheduleKind::kZbH1
-                                : options.pipeline_chunks > 1        ? parallel::ScheduleKind::kInterleaved
-                                                                     : parallel::ScheduleKind::k1F1B;
+    trainer_options_.pipeline = parallel_keys(options).schedule();
     trainer_options_.checkpointing = options.checkpointing == "full" ? training::Checkpointing::kFull
                                      : options.checkpointing == "selective"
                                          ? training::Checkpointing::kSelective
@@ -318,11 +323,18 @@ int main_checked(int argc, char** argv) {
           arguments.take("--quantize", options.quantize) || arguments.take("--rank", options.rank) ||
           arguments.take("--lr", options.lr) || arguments.take("--layers", options.layers) ||
           arguments.take("--context", options.context) ||
-          arguments.take("--context-method", options.context_method) ||
+          arguments.take("--context-method", options.context_method,
+                         {{"auto", ContextMethod::kAuto},
+                          {"ulysses", ContextMethod::kHeads},
+                          {"ring", ContextMethod::kKeys}}) ||
           arguments.take("--tensor", options.tensor) || arguments.take("--expert", options.expert) ||
           arguments.take("--pipeline", options.pipeline) ||
           arguments.take("--pipeline-chunks", options.pipeline_chunks) ||
-          arguments.take("--pipeline-schedule", options.pipeline_schedule) ||
+          arguments.take("--pipeline-schedule", options.pipeline_schedule,
+                         {{"auto", recipes::PipelineSchedule::kAuto},
+                          {"1f1b", recipes::PipelineSchedule::k1F1B},
+                          {"interleaved", recipes::PipelineSchedule::kInterleaved},
+                          {"zb_h1", recipes::PipelineSchedule::kZbH1}}) ||
           arguments.take("--shard-level", options.shard_level) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--expert-inputs", options.expert_inputs) ||

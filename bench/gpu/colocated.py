@@ -54,9 +54,11 @@ def run(options, folder, steps):
         if stopped_at is None and steps > 1 and len(metrics(output)) >= steps // 2:
             stopped_at = len(metrics(output))
             process.send_signal(signal.SIGTERM)
-    if stopped_at is not None and process.returncode == 3:
+    if process.returncode == 3:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         process.wait()
+    else:
+        stopped_at = None  # it had ended before the signal came
     log.close()
     if process.returncode != 0:
         print((folder / f"steps_{steps}.log").read_text()[-3000:], file=sys.stderr)

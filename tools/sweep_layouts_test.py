@@ -27,14 +27,15 @@ class SweepLayouts(unittest.TestCase):
 
     def test_few_have_every_pair_that_occurs(self):
         wanted = [*((axis, degree) for axis in sweep.AXES for degree in (1, 2, 4, 8)),
-                  *(("pipeline", stages) for stages in sweep.STAGES), *(("pipeline_chunks", chunks) for chunks in sweep.CHUNKS),
+                  *(("pipeline", stages) for stages in sweep.STAGES),
+                  *(("pipeline_chunks", chunks) for chunks in sorted({chunks for chunks, _ in sweep.SCHEDULES})),
+                  *(("pipeline_schedule", schedule) for _, schedule in sweep.SCHEDULES),
                   *(("shard_level", level) for level in (1, 2, 3)), *(("context_method", name) for name in sweep.METHODS),
                   *(("model", name) for name in sweep.MODELS), *(("way", name) for name in sweep.WAYS)]
 
         def pairs(cases):
-            return {(staged, pair) for staged in (False, True) for pair in itertools.combinations(wanted, 2)
-                    if any((case["pipeline"] > 1) == staged and all(case.get(name) == value for name, value in pair)
-                           for case in cases)}
+            return {(case["pipeline"] > 1, pair) for case in cases for pair in itertools.combinations(
+                [(name, value) for name, value in wanted if case.get(name) == value], 2)}
 
         for name, value in wanted:
             self.assertTrue(any(case.get(name) == value for case in self.cases), (name, value))
@@ -45,6 +46,7 @@ class SweepLayouts(unittest.TestCase):
         self.assertIn((False, (("context_method", "ring"), ("way", "grpo"))), pairs(chosen))
         self.assertIn((True, (("tensor", 2), ("expert", 2))), pairs(chosen))
         self.assertIn((True, (("pipeline_chunks", 2), ("model", "latent"))), pairs(chosen))
+        self.assertIn((True, (("pipeline_schedule", "zb_h1"), ("model", "hybrid"))), pairs(chosen))
 
     def test_they_are_the_same_each_time(self):
         self.assertEqual(sweep.cover(self.cases), sweep.cover(list(self.cases)))

@@ -31,6 +31,20 @@ void check_on_hosts(const PairCalls& calls) {
              to_string(call.tensor.device()));
 }
 
+namespace {
+
+trace::Span span_of(const PairCalls& calls) {
+  const std::string_view name = calls.received.empty() ? "send" : calls.sent.empty() ? "receive" : "exchange";
+  return trace::Span(name, [&] {
+    double bytes = 0;
+    for (const auto* const list : {&calls.sent, &calls.received})
+      for (const PairCall& call : *list) bytes += static_cast<double>(call.tensor.bytes());
+    return trace::OpWork{{.sent = bytes}, {}};
+  });
+}
+
+}  // namespace
+
 Pairs::Pairs(const Group& group)
     : group_(group), sent_(static_cast<size_t>(group.size())), received_(sent_.size()) {}
 
@@ -65,27 +79,38 @@ void Pairs::receive(std::string_view name, const Tensor& values, int from) {
   exchange({}, {&transfer, 1});
 }
 
-void Pairs::exchange(std::span<const Transfer> sent, std::span<const Transfer> received) {
+PairCalls Pairs::numbered(std::span<const Transfer> sent, std::span<const Transfer> received) {
   check_transfers(sent);
   check_transfers(received);
-  if (sent.empty() && received.empty()) return;
   const int own = group_.rank();
   PairCalls calls;
-  double bytes = 0;
-  const auto numbered = [&](const Transfer& each, std::vector<int64_t>& numbers, int from, int to) {
-    bytes += static_cast<double>(each.tensor.bytes());
+  const auto call_of = [&](const Transfer& each, std::vector<int64_t>& numbers, int from, int to) {
     const int64_t number = ++numbers[static_cast<size_t>(each.rank)];
     return PairCall{each.name, number, from, to, each.tensor.shape(), each.tensor.dtype(), each.tensor};
   };
-  for (const Transfer& each : sent) calls.sent.push_back(numbered(each, sent_, own, each.rank));
-  for (const Transfer& each : received) calls.received.push_back(numbered(each, received_, each.rank, own));
-  const trace::Span span(received.empty() ? "send"
-                         : sent.empty()   ? "receive"
-                                          : "exchange",
-                         [&] {
-                           return trace::OpWork{{.sent = bytes}, {}};
-                         });
+  for (const Transfer& each : sent) calls.sent.push_back(call_of(each, sent_, own, each.rank));
+  for (const Transfer& each : received) calls.received.push_back(call_of(each, received_, each.rank, own));
+  return calls;
+}
+
+void Pairs::exchange(std::span<const Transfer> sent, std::span<const Transfer> received) {
+  if (sent.empty() && received.empty()) return;
+  const PairCalls calls = numbered(sent, received);
+  const trace::Span span = span_of(calls);
   do_exchange(calls);
+}
+
+std::unique_ptr<TransfersUnderWay> Pairs::begin_exchange(std::span<const Transfer> sent,
+                                                         std::span<const Transfer> received) {
+  if (sent.empty() && received.empty()) return std::make_unique<TransfersUnderWay>();
+  const PairCalls calls = numbered(sent, received);
+  const trace::Span span = span_of(calls);
+  return do_begin(calls);
+}
+
+std::unique_ptr<TransfersUnderWay> Pairs::do_begin(const PairCalls& calls) {
+  do_exchange(calls);
+  return std::make_unique<TransfersUnderWay>();
 }
 
 }  // namespace temper::collectives

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +40,14 @@ struct PairCalls {
 // An Error where a tensor is not on the CPU: of rooms that have no way to another device.
 void check_on_hosts(const PairCalls& calls);
 
+// Transfers that have begun.
+class TransfersUnderWay {
+ public:
+  virtual ~TransfersUnderWay() = default;  // waits, too
+  // Work that is given to the device later comes after them, and after those of this rank that began earlier.
+  virtual void wait() {}
+};
+
 // Tensors between two ranks of a group, in which no other rank takes part: the group's collectives and other
 // pairs neither count them nor wait for them. What one rank sends to another arrives in the order in which it
 // was sent, and both name it alike.
@@ -74,6 +83,12 @@ class Pairs {
   void receive(std::string_view name, const Tensor& values, int from);
   // At most kMostTransfers each.
   void exchange(std::span<const Transfer> sent, std::span<const Transfer> received);
+  // As exchange(). Where ranks have devices that work in order, work that is given to them later does not
+  // wait for the transfers, which begin after the work before them and one after the other; until the
+  // result's wait() that work may neither read what is received nor write to what is sent. Elsewhere they are
+  // done.
+  std::unique_ptr<TransfersUnderWay> begin_exchange(std::span<const Transfer> sent,
+                                                    std::span<const Transfer> received);
 
   static constexpr size_t kMostTransfers = 64;
 
@@ -83,6 +98,8 @@ class Pairs {
  private:
   virtual void do_connect(const std::vector<int>& /*partners*/) {}
   virtual void do_exchange(const PairCalls& calls) = 0;
+  virtual std::unique_ptr<TransfersUnderWay> do_begin(const PairCalls& calls);
+  PairCalls numbered(std::span<const Transfer> sent, std::span<const Transfer> received);
   void check_partner(std::string_view what, int rank) const;
   void check_transfers(std::span<const Transfer> transfers) const;
 

@@ -37,6 +37,21 @@ Tensor filled(int64_t count, float value) {
   return values;
 }
 
+// On hosts they are done when the call returns.
+TEST(Pairs, TransfersThatAreBegunAreThereAfterTheirWait) {
+  const auto errors = errors_of({.ranks = 2}, [](Group& group) {
+    const int other = 1 - group.rank();
+    const Tensor sent = filled(3, static_cast<float>(5 + group.rank())), received = filled(3, -1);
+    const std::vector<Transfer> out{{"x", sent, other}}, in{{"x", received, other}};
+    const auto first = group.pairs().begin_exchange(out, in), none = group.pairs().begin_exchange({}, {});
+    none->wait();
+    first->wait();
+    EXPECT_EQ(received.values<float>()[2], static_cast<float>(5 + other));
+    group.pairs().exchange(out, in);  // the second one between the two
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
 // Neither another pair nor the rank between them counts or waits.
 TEST(Pairs, TransfersArriveInTheirOrderAndDisturbNoCollective) {
   const auto errors = errors_of({.ranks = 3}, [](Group& group) {

@@ -6,6 +6,8 @@
 #include "collectives/nccl/library.h"
 #include "collectives/nccl/narrow_sums.h"
 #include "collectives/nccl/pairs.h"
+#include "collectives/nccl/streams.h"
+#include "collectives/nccl/transfers_under_way.h"
 #include "collectives/nccl/watch.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/stream.h"
@@ -42,19 +44,16 @@ class NcclGroup final : public Group {
         owned_(std::move(owned)),
         gpu_(gpu),
         narrow_(hosts.rank(), hosts.size(), gpu),
+        streams_(gpu),
         pairs_(*this, hosts, gpu,
-               {[this] { network(); }, [this](const auto&... of_work) { return give(of_work...); }}) {
-    device::stream(gpu);  // an error where the GPU cannot be used
+               {[this] { network(); }, [this](const auto&... of_work) { give(of_work...); },
+                [this](const auto&... of_work) { return begin(of_work...); }}) {
     nccl();
     set_on_machine(hosts.on_machine());
     share_deadline(hosts);
-    beside_ = common_stream();
-    check_cuda(cudaEventCreateWithFlags(&order_, cudaEventDisableTiming), "cudaEventCreate");
   }
   ~NcclGroup() override {
     watch_.reset();
-    cudaEventDestroy(order_);
-    if (beside_ != common_stream()) cudaStreamDestroy(beside_);
     if (network_ == nullptr) return;
     // Other ranks may be gone where this one ends with an error: then nothing may be waited for.
     if (std::uncaught_exceptions() > 0)
@@ -65,24 +64,6 @@ class NcclGroup final : public Group {
   Pairs& pairs() override { return pairs_; }
 
  private:
-  // One for all groups of the GPU that do not go apart, so that what one gives to it comes before what
-  // another gives to it later.
-  static cudaStream_t common_stream() {
-    static cudaStream_t stream = new_stream();
-    return stream;
-  }
-  static cudaStream_t new_stream() {
-    cudaStream_t stream = nullptr;
-    // First where multiprocessors become free: other ranks wait for what goes there.
-    int lowest = 0, highest = 0;
-    check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
-    check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest), "cudaStreamCreate");
-    return stream;
-  }
-  static void check_cuda(cudaError_t error, const char* call) {
-    if (error != cudaSuccess) fail_resources("[NCCL] {} failed: {}", call, cudaGetErrorString(error));
-  }
-
   // Connected by the first collective: a group that moves no tensors costs nothing on the GPU.
   ncclComm_t network() {
     if (network_ != nullptr) return network_;
@@ -97,15 +78,6 @@ class NcclGroup final : public Group {
     return network_;
   }
 
-  // Where the next collective goes.
-  cudaStream_t stream() {
-    const cudaStream_t work = device::stream(gpu_);
-    if (!overlaps_) return work;
-    check_cuda(cudaEventRecord(order_, work), "cudaEventRecord");
-    check_cuda(cudaStreamWaitEvent(beside_, order_, 0), "cudaStreamWaitEvent");
-    return beside_;
-  }
-
   void prepare(const Call& call, const Tensor& tensor) {
     if (tensor.device() != gpu_)
       fail("[{}] the ranks' tensors are on {}, not on {}", to_string(call), to_string(gpu_),
@@ -118,7 +90,7 @@ class NcclGroup final : public Group {
   template <class Start>
   void run(const Call& call, const Tensor& tensor, const Start& start) {
     prepare(call, tensor);
-    const cudaStream_t on = stream();
+    const cudaStream_t on = streams_.for_collective();
     check(start(on), call.collective.data());
     last_ = describe(call);
     if (!is_together_) watch(on);
@@ -126,10 +98,18 @@ class NcclGroup final : public Group {
 
   // Of transfers between some of the ranks.
   void give(const std::string& what, const std::vector<Tensor>& tensors, const NcclPairs::Work& work) {
+    transfer(what, work, streams_.for_collective());
+    if (streams_.overlaps()) kept_.insert(kept_.end(), tensors.begin(), tensors.end());
+  }
+  std::unique_ptr<TransfersUnderWay> begin(const std::string& what, std::vector<Tensor> tensors,
+                                           const NcclPairs::Work& work) {
+    const cudaStream_t on = streams_.for_transfer();
+    transfer(what, work, on);
+    return std::make_unique<GpuTransfersUnderWay>(on, gpu_, std::move(tensors));
+  }
+  void transfer(const std::string& what, const NcclPairs::Work& work, cudaStream_t on) {
     invariant(network_ != nullptr, fmt::format("[{}] Pairs::connect() comes before transfers", what));
-    const cudaStream_t on = stream();
     check(work(network_, on), "ncclSend");
-    if (overlaps_) kept_.insert(kept_.end(), tensors.begin(), tensors.end());
     last_ = describe(what);
     if (!is_together_) watch(on);
   }
@@ -144,7 +124,7 @@ class NcclGroup final : public Group {
     if (!is_together_) start_narrow();
   }
   void start_narrow() {
-    const cudaStream_t on = stream();
+    const cudaStream_t on = streams_.for_collective();
     check(narrow_.start(network_, on), "ncclSend");
     watch(on);
   }
@@ -226,8 +206,7 @@ class NcclGroup final : public Group {
 
   void do_disconnect() override {
     if (network_ == nullptr) return;
-    check_cuda(cudaStreamSynchronize(device::stream(gpu_)), "cudaStreamSynchronize");
-    check_cuda(cudaStreamSynchronize(beside_), "cudaStreamSynchronize");
+    streams_.synchronize();
     watch_.reset();
     captured_.clear();
     narrow_.give_back();
@@ -245,15 +224,11 @@ class NcclGroup final : public Group {
     start_narrow();
   }
 
-  void do_begin_overlap() override { overlaps_ = true; }
-  void do_use_own_stream() override {
-    if (beside_ == common_stream()) beside_ = new_stream();
-  }
+  void do_begin_overlap() override { streams_.begin_overlap(); }
+  void do_use_own_stream() override { streams_.use_own(); }
   void do_end_overlap() override {
-    if (!overlaps_) return;
-    overlaps_ = false;
-    check_cuda(cudaEventRecord(order_, beside_), "cudaEventRecord");
-    check_cuda(cudaStreamWaitEvent(device::stream(gpu_), order_, 0), "cudaStreamWaitEvent");
+    if (!streams_.overlaps()) return;
+    streams_.end_overlap();
     kept_.clear();
   }
 
@@ -273,9 +248,8 @@ class NcclGroup final : public Group {
   ncclComm_t network_ = nullptr;
   std::optional<Watch> watch_;  // of the network
   NarrowSums narrow_;
-  cudaStream_t beside_ = nullptr;
-  cudaEvent_t order_ = nullptr;
-  bool overlaps_ = false, is_together_ = false;
+  GroupStreams streams_;
+  bool is_together_ = false;
   std::string last_;          // what was asked for last
   std::string captured_;      // the same of what graphs have; empty: none has a collective
   std::vector<Tensor> kept_;  // of transfers that overlap: of any shape

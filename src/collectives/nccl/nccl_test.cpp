@@ -192,8 +192,8 @@ TEST_F(Nccl, SumsOfAGibibyteInBfloat16TakeLittleMoreThanNcclsOwn) {
   std::fputs(outcome.text.c_str(), stdout);
 }
 
-// Both ways at once, alone and overlapped with work that writes over what the sender has let go; then again
-// after disconnect(). "checks" compares the calls.
+// Both ways at once, alone, overlapped with work that writes over what the sender has let go, and begun
+// before such work; then again after disconnect(). "checks" compares the calls.
 const bool kPairs = add_rank_body("gpu_pairs", [](Group& hosts, const std::string& checks) {
   const Device gpu = own_gpu(hosts);
   const std::unique_ptr<Group> group = device_group(hosts, gpu);
@@ -206,16 +206,24 @@ const bool kPairs = add_rank_body("gpu_pairs", [](Group& hosts, const std::strin
     for (const int64_t count : {int64_t{0}, int64_t{3}, int64_t{5'000'000}}) {
       const auto values = [&](int rank) { return values_of(rank + round, {count}, DType::kBF16); };
       const Tensor from_down = Tensor::zeros({count}, DType::kBF16).on(gpu), from_up = from_down.clone();
-      for (const bool overlaps : {false, true}) {
-        if (overlaps) group->begin_overlap();
+      for (const std::string_view way : {"alone", "overlapped", "begun"}) {
+        from_down.fill_zero();
+        from_up.fill_zero();
+        std::unique_ptr<TransfersUnderWay> begun;
+        if (way == "overlapped") group->begin_overlap();
         {
           const Tensor sent = values(hosts.rank()).on(gpu), also_sent = values(hosts.rank() + 100).on(gpu);
-          group->pairs().exchange(std::vector<Transfer>{{"up", sent, up}, {"down", also_sent, down}},
-                                  std::vector<Transfer>{{"up", from_down, down}, {"down", from_up, up}});
+          const std::vector<Transfer> out{{"up", sent, up}, {"down", also_sent, down}},
+              in{{"up", from_down, down}, {"down", from_up, up}};
+          if (way == "begun")
+            begun = group->pairs().begin_exchange(out, in);
+          else
+            group->pairs().exchange(out, in);
         }
         // Where the pool gave their memory away, this is it.
         const Tensor poison = Tensor::zeros({count}, DType::kBF16).on(gpu), more = poison.clone();
         group->end_overlap();
+        if (begun) begun->wait();
         expect_same(from_down, values(down), "a transfer from below");
         expect_same(from_up, values(up + 100), "a transfer from above");
       }

@@ -21,6 +21,17 @@ ncclResult_t start(const PairCalls& calls, ncclComm_t network, cudaStream_t on) 
   return result == ncclSuccess ? ended : result;
 }
 
+std::vector<Tensor> tensors_of(const PairCalls& calls) {
+  std::vector<Tensor> tensors;
+  for (const auto* const list : {&calls.sent, &calls.received})
+    for (const PairCall& call : *list) tensors.push_back(call.tensor);
+  return tensors;
+}
+
+std::string first_of(const PairCalls& calls) {
+  return to_string(calls.received.empty() ? calls.sent.front() : calls.received.front());
+}
+
 }  // namespace
 
 // The first transfer of two GPUs makes their way, for which their hosts wait for each other: all are made
@@ -42,21 +53,27 @@ void NcclPairs::do_connect(const std::vector<int>& partners) {
 }
 
 void NcclPairs::do_exchange(const PairCalls& calls) {
+  check(calls);
+  give(calls);
+}
+
+std::unique_ptr<TransfersUnderWay> NcclPairs::do_begin(const PairCalls& calls) {
+  check(calls);
+  return door_.begin(first_of(calls), tensors_of(calls),
+                     [&](ncclComm_t network, cudaStream_t on) { return start(calls, network, on); });
+}
+
+void NcclPairs::check(const PairCalls& calls) const {
   for (const auto* const list : {&calls.sent, &calls.received})
     for (const PairCall& call : *list)
       if (call.tensor.device() != gpu_)
         fail("[{}] the ranks' tensors are on {}, not on {}", to_string(call), to_string(gpu_),
              to_string(call.tensor.device()));
   if (group().checks()) compare(calls);
-  give(calls);
 }
 
 void NcclPairs::give(const PairCalls& calls) const {
-  std::vector<Tensor> tensors;
-  for (const PairCall& call : calls.sent) tensors.push_back(call.tensor);
-  for (const PairCall& call : calls.received) tensors.push_back(call.tensor);
-  const PairCall& first = calls.received.empty() ? calls.sent.front() : calls.received.front();
-  door_.give(to_string(first), tensors,
+  door_.give(first_of(calls), tensors_of(calls),
              [&](ncclComm_t network, cudaStream_t on) { return start(calls, network, on); });
 }
 

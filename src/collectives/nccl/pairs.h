@@ -10,7 +10,8 @@
 
 namespace temper::collectives {
 
-// Transfers between GPUs. They go where the group's collectives go, so that they run in order with them.
+// Transfers between GPUs. Those of exchange() go where the group's collectives go, so that they run in order
+// with them; others to a stream of their own.
 class NcclPairs final : public Pairs {
  public:
   using Work = std::function<ncclResult_t(ncclComm_t network, cudaStream_t on)>;
@@ -20,6 +21,10 @@ class NcclPairs final : public Pairs {
     // Gives work to the stream: on a network that is connected, as only two ranks come. The tensors, of any
     // shape, live until later work of the device's stream comes after it.
     std::function<void(const std::string& what, const std::vector<Tensor>& tensors, const Work& work)> give;
+    // The same to the stream of transfers, where it begins after the device's work so far.
+    std::function<std::unique_ptr<TransfersUnderWay>(const std::string& what, std::vector<Tensor> tensors,
+                                                     const Work& work)>
+        begin;
   };
   // Ranks compare their calls over `hosts`.
   NcclPairs(const Group& group, Group& hosts, Device gpu, Door door)
@@ -28,6 +33,8 @@ class NcclPairs final : public Pairs {
  private:
   void do_connect(const std::vector<int>& partners) override;
   void do_exchange(const PairCalls& calls) override;
+  std::unique_ptr<TransfersUnderWay> do_begin(const PairCalls& calls) override;
+  void check(const PairCalls& calls) const;
   void give(const PairCalls& calls) const;
   void compare(const PairCalls& calls) const;
 

@@ -284,7 +284,7 @@ int run(const Options& options, collectives::Group& hosts) {
   if (options.pipeline > 1)
     build.ranks =
         parallel::with_parts(build.ranks, bench_config(options.model, options.length, options.layers),
-                             static_cast<int>(options.pipeline_chunks));
+                             static_cast<int>(options.pipeline_chunks), build.facts.device);
   if (!options.quantize.empty()) build.quantize = quantizers_of(options);
   if (!options.attention.empty()) build.ops.emplace().written["attn"] = options.attention;
   const auto model = bench_model(options.model, options.length, build, options.layers);

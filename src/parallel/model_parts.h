@@ -9,10 +9,11 @@ namespace temper::parallel {
 
 // The layers of a model in parts of about equal cost of a pass (divide_layers), `chunks` for each of the
 // ranks' stages; the first has the embedding in addition, the last one the head. Of one stage the ranks as
-// they are.
+// they are. `device`: of the ranks.
 //
 // An Error where there are more parts than layers, which says how many fit.
-layers::ModelRanks with_parts(layers::ModelRanks ranks, const layers::DecoderConfig& model, int chunks = 1);
+layers::ModelRanks with_parts(layers::ModelRanks ranks, const layers::DecoderConfig& model, int chunks = 1,
+                              Device device = {});
 
 // The layers that a stage has, part by part. Of one stage none: it has all of them.
 std::vector<LayerRange> layers_of_stage(const layers::ModelStages& stages, int stage);
@@ -26,10 +27,10 @@ struct PassKind {
   bool again = false;   // backward passes compute layers again
 };
 
-// Floating-point operations of the passes of each part, in order (with_parts), per pass over a document of a
-// usual length. The loss is formed together with its gradients in the last part's forward pass. Transfers
-// take no time.
+// What the passes of each part cost on this device, in order (with_parts), per pass over a document of a
+// usual length: as many floating-point operations of the head as take the same time. The loss is formed
+// together with its gradients in the last part's forward pass. Transfers take no time.
 PipelineCosts pipeline_costs(const layers::DecoderConfig& model, int stages, int chunks,
-                             const PassKind& passes);
+                             const PassKind& passes, Device device = {});
 
 }  // namespace temper::parallel

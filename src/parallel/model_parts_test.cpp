@@ -120,5 +120,22 @@ TEST(ModelParts, HaveEqualCosts) {
   expect_has(error, "need 4 layers, the model has 3");
 }
 
+// Of the shape of Qwen3-8B, the head takes as long as 2.3 to 2.5 layers (H200), with operations of 3.0.
+TEST(ModelParts, TakeEqualTimes) {
+  Json config = config_of("qwen3");
+  for (const auto& [key, value] : {std::pair{"hidden_size", 4096},
+                                   {"intermediate_size", 12288},
+                                   {"num_hidden_layers", 36},
+                                   {"num_attention_heads", 32},
+                                   {"num_key_value_heads", 8},
+                                   {"head_dim", 128},
+                                   {"vocab_size", 151936}})
+    config.set(key, value);
+  const PipelineCosts costs = pipeline_costs(models::configure(config, "8b"), 2, 1, {}, {DeviceType::kCuda});
+  const double layer = costs.parts[0].backward_weight / 19;
+  EXPECT_NEAR((costs.parts[1].backward_weight) / layer, 17, 1e-9);
+  EXPECT_NEAR((costs.parts[1].forward / layer - 17) / 3, 2.4, 0.1);
+}
+
 }  // namespace
 }  // namespace temper::parallel

@@ -18,10 +18,11 @@ PartCosts mean_of(const std::vector<PartCosts>& parts) {
 
 }  // namespace
 
-PipelinePlan plan_pipeline(ScheduleKind kind, const PipelineShape& shape, const PipelineCosts& costs) {
+PipelinePlan plan_pipeline(ScheduleKind kind, const PipelineShape& shape, const PipelineCosts& costs,
+                           Waiting waiting) {
   PipelinePlan plan{make_schedule(kind, shape, mean_of(costs.parts)), {}};
   check_schedule(plan.schedule);
-  plan.timeline = simulate(plan.schedule, costs, Waiting::kForAllTransfers);
+  plan.timeline = simulate(plan.schedule, costs, waiting);
   return plan;
 }
 

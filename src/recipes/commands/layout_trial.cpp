@@ -103,7 +103,7 @@ std::unique_ptr<models::Model> build(const Json& config, const RunConfig& run, D
   build.dtype = dtype;
   build.ops = run.model.ops_implementation.to_ops();
   build.purpose = models::Purpose::kTraining;
-  build.ranks = model_ranks(groups, models::configure(config, run.model.path), run);
+  build.ranks = model_ranks(groups, models::configure(config, run.model.path), run, {});
   auto model = models::build_model(config, run.model.path, build);
   model->decoder.parameters().initialize(static_cast<uint64_t>(run.train.seed), 0.02);
   return model;

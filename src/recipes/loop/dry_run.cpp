@@ -147,7 +147,7 @@ std::string DryRun::describe_ranks(const PlannedDivision& planned, const RunMemo
   return fmt::format(
       "ranks          {}: pipeline {}, {}; memory is that of a rank of the stage that needs most\n{}{}",
       stages * mesh.size(), stages, to_string(mesh), describe_stages(plan.stages),
-      describe_schedule(setup_.architecture, setup_.config, planned, rows));
+      describe_schedule(setup_.architecture, setup_.config, planned, setup_.facts.device, rows));
 }
 
 std::string DryRun::describe_time() {

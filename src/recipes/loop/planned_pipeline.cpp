@@ -30,7 +30,7 @@ int most_micro_batches(const Mesh& mesh, const std::vector<std::vector<data::Pac
 }  // namespace
 
 std::string describe_schedule(const layers::DecoderConfig& model, const RunConfig& config,
-                              const PlannedDivision& planned,
+                              const PlannedDivision& planned, Device device,
                               const std::vector<std::vector<data::PackedRow>>& rows) {
   const auto stages = static_cast<int>(planned.keys.pipeline),
              chunks = static_cast<int>(planned.keys.pipeline_chunks);
@@ -38,10 +38,12 @@ std::string describe_schedule(const layers::DecoderConfig& model, const RunConfi
   const parallel::PipelineCosts costs =
       parallel::pipeline_costs(model, stages, chunks,
                                {.frozen = !config.adapters.empty(),
-                                .again = compute.activation_checkpointing == training::Checkpointing::kFull});
+                                .again = compute.activation_checkpointing == training::Checkpointing::kFull},
+                               device);
   const auto [schedule, timeline] = parallel::plan_pipeline(
       planned.keys.schedule(),
-      {stages, chunks, most_micro_batches(planned.mesh, rows, compute.micro_batch_tokens)}, costs);
+      {stages, chunks, most_micro_batches(planned.mesh, rows, compute.micro_batch_tokens)}, costs,
+      parallel::waiting_of(is_apart(device)));
   return parallel::draw(schedule, timeline, kWidth);
 }
 

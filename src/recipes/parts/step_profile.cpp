@@ -40,8 +40,7 @@ std::string describe_waiting(const std::vector<training::PipelineResult>& steps)
   }
   return fmt::format(
       "pipeline: stages waited for each other in {:.1f} % of the time of their passes; by the schedule and "
-      "the "
-      "floating-point operations of the layers it is {:.1f} %\n",
+      "what the layers cost it is {:.1f} %\n",
       100 * waiting, 100 * planned);
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "parallel/pipeline/timeline.h"
+#include "parallel/pipeline/pipeline_plan.h"
 #include "recipes/costs/rank_clock.h"
 #include "recipes/plans/update_size.h"
 
@@ -42,7 +42,7 @@ class Pipeline {
   LayoutCost cost() const {
     const parallel::Schedule schedule = schedule_of(passes_);
     const parallel::Timeline timeline =
-        parallel::simulate(schedule, costs(), parallel::Waiting::kForAllTransfers);
+        parallel::simulate(schedule, costs(), parallel::waiting_of(!machine_.machine.shares_cores));
     LayoutCost cost{.layout = layout_};
     double outside = 0;  // of the passes
     for (const auto& [stage, times] : stages_) {

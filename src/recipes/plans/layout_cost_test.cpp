@@ -78,7 +78,7 @@ TEST_F(LayoutCosts, BytesAreThoseOfTheParameters) {
 }
 
 // With a head that costs next to nothing the stages are equal: (p - 1) / (m + p - 1) of the time is idle.
-// With several chunks it is what the schedule says where passes wait for all transfers.
+// With several chunks it is what the schedule says where transfers overlap.
 TEST_F(LayoutCosts, StagesWaitAsTheScheduleSays) {
   setting_.model.set("vocab_size", 8);
   const double one = seconds({});
@@ -88,7 +88,7 @@ TEST_F(LayoutCosts, StagesWaitAsTheScheduleSays) {
   const parallel::PipelineShape shape{2, 2, 8};
   EXPECT_NEAR(chunks.bubble,
               parallel::simulate(parallel::make_schedule(parallel::ScheduleKind::kInterleaved, shape),
-                                 parallel::equal_costs(shape, {1, 1, 1}), parallel::Waiting::kForAllTransfers)
+                                 parallel::equal_costs(shape, {1, 1, 1}), parallel::Waiting::kForInputs)
                   .bubble_share(),
               0.01);
   EXPECT_NEAR(cost({{}, 4, 1}).bubble, 3.0 / 11, 0.02);

@@ -104,8 +104,9 @@ void check_schedule_keys(const ParallelConfig& config) {
 }
 
 layers::ModelRanks model_ranks(const parallel::MeshGroups& groups, const layers::DecoderConfig& model,
-                               const RunConfig& config) {
-  return parallel::with_parts(groups.model(), model, static_cast<int>(config.parallel.pipeline_chunks));
+                               const RunConfig& config, Device device) {
+  return parallel::with_parts(groups.model(), model, static_cast<int>(config.parallel.pipeline_chunks),
+                              device);
 }
 
 }  // namespace temper::recipes

@@ -18,8 +18,9 @@ std::string too_few_layers(const layers::DecoderConfig& model, const ParallelCon
 // stage.
 void check_pipeline(const RunConfig& config);
 
-// The ranks that compute this model together, with the parts of its layers as the run divides them.
+// The ranks that compute this model together on such devices, with the parts of its layers as the run divides
+// them.
 layers::ModelRanks model_ranks(const parallel::MeshGroups& groups, const layers::DecoderConfig& model,
-                               const RunConfig& config);
+                               const RunConfig& config, Device device);
 
 }  // namespace temper::recipes

@@ -46,7 +46,8 @@ std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setti
   if (!folder) return nullptr;
   const Json model = *folder == config.model.path ? setting.model : models::config_of_folder(*folder);
   const layers::DecoderConfig architecture = models::configure(model, join_path(*folder, "config.json"));
-  return counted_model(config, model, setting, model_ranks(groups, architecture, config), true);
+  return counted_model(config, model, setting,
+                       model_ranks(groups, architecture, config, setting.facts.device), true);
 }
 
 optimizers::AdamWOptions optimizer_options(const RunConfig& config) {
@@ -257,8 +258,8 @@ std::vector<parallel::LayerRange> rehearse_on(const RunConfig& config, const Set
   const PlannedRanks ranks(config, setting);
   const layers::DecoderConfig architecture = models::configure(
       setting.model, join_path(config.model.path, "config.json"), models::Purpose::kTraining);
-  const std::unique_ptr<models::Model> model =
-      counted_model(config, setting.model, setting, model_ranks(ranks.groups, architecture, config));
+  const std::unique_ptr<models::Model> model = counted_model(
+      config, setting.model, setting, model_ranks(ranks.groups, architecture, config, setting.facts.device));
   model->decoder.prepare_positions(config.data.max_length);
   const std::unique_ptr<models::Model> second = second_model(config, setting, ranks.groups);
   const RehearsedCritic critic(config, setting, ranks);

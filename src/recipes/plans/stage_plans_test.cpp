@@ -65,7 +65,7 @@ TEST(StagePlans, AreCloseToWhatStagesTake) {
     const parallel::MeshGroups groups(ranks, {});
     models::BuildOptions build;
     build.dtype = config.model.dtype;
-    build.ranks = model_ranks(groups, models::configure(json, "medium"), config);
+    build.ranks = model_ranks(groups, models::configure(json, "medium"), config, {});
     const auto model = models::build_model(json, "medium", build);
     model->decoder.parameters().initialize(1, 0.02);
     optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {}, groups.sharing());

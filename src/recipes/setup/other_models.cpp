@@ -10,7 +10,8 @@ std::shared_ptr<const models::Model> OtherModels::frozen(const std::string& fold
   if (auto known = frozen_[folder].lock()) return known;
   models::BuildOptions build = build_options(config_, facts_, preferred_);
   const std::string file = join_path(folder, "config.json");
-  build.ranks = model_ranks(groups_, models::configure(models::config_of_folder(folder), file), config_);
+  build.ranks =
+      model_ranks(groups_, models::configure(models::config_of_folder(folder), file), config_, facts_.device);
   build.quantize = {};  // it computes with its weights as they are
   const std::shared_ptr<const models::Model> other = models::load_model(folder, build);
   frozen_[folder] = other;

@@ -107,7 +107,7 @@ int64_t RunSetup::peak_memory() const {
 
 void RunSetup::load_weights(ops::Preferences preferred, bool verbose, Rounding rounding) {
   models::BuildOptions build = build_options(config, facts, preferred);
-  build.ranks = model_ranks(*groups, architecture, config);
+  build.ranks = model_ranks(*groups, architecture, config, facts.device);
   model = rounding == Rounding::kAsTheFolderSays ? models::load_as_quantized(config.model.path, build)
                                                  : models::load_model(config.model.path, build);
   others = std::make_unique<OtherModels>(config, facts, *groups, model_config, std::move(preferred));

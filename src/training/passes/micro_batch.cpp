@@ -234,6 +234,7 @@ void for_each_pass(const layers::Decoder& model, const layers::Adapter* adapter,
     Tape tape(false);
     stages.count() > 1 ? batches.push_back(std::move(batch)) : static_cast<void>(pass(tape, batch, {}));
   }
+  if (stages.count() == 1) return;
   StagedPasses(stages, model.device(), {},
                {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
                   return pass(tape, batches[batch], part);

@@ -34,7 +34,7 @@ parallel::PipelineCosts stage_costs(const layers::Decoder& model, const TrainerO
   const layers::ModelStages& stages = model.ranks().stages;
   if (stages.count() == 1) return {};
   return parallel::pipeline_costs(model.config(), stages.count(), stages.chunks(),
-                                  {frozen, options.checkpointing == Checkpointing::kFull});
+                                  {frozen, options.checkpointing == Checkpointing::kFull}, model.device());
 }
 
 void read_passes(const layers::Decoder& model, size_t batches, StagedPasses::Work work) {
@@ -49,7 +49,7 @@ void read_passes(const layers::Decoder& model, size_t batches, StagedPasses::Wor
 std::optional<StageTimes> StagedPasses::train(size_t batches, const Plan& plan, const LastBackward& last) {
   if (batches == 0) return std::nullopt;
   const PipelineShape shape{stages_.count(), stages_.chunks(), static_cast<int>(batches), plan.first_trained};
-  const auto [schedule, timeline] = parallel::plan_pipeline(plan.kind, shape, plan.costs);
+  const auto [schedule, timeline] = parallel::plan_pipeline(plan.kind, shape, plan.costs, waiting_);
   times_.start(timeline.bubble_share());
   const Actions actions = schedule.ranks[static_cast<size_t>(stages_.place())];
   const auto first = first_of_last_backward(actions, stages_.chunks());
@@ -57,6 +57,7 @@ std::optional<StageTimes> StagedPasses::train(size_t batches, const Plan& plan, 
   if (last.begin) last.begin();
   after_each_ = last.after_each;
   run(shape, {first, actions.end()});
+  wait_for(transfers_.last());
   passing_.clear();
   times_.stop();
   return times_;
@@ -71,6 +72,7 @@ void StagedPasses::read(size_t batches) {
     for (int batch = 0; batch < shape.micro_batches; ++batch) passes.push_back({Act::kForward, batch, chunk});
   const std::vector<std::vector<Action>> all(static_cast<size_t>(shape.stages), passes);
   run(shape, parallel::with_transfers(shape, all, {})[static_cast<size_t>(stages_.place())]);
+  wait_for(transfers_.last());
 }
 
 // Transfers that stand next to each other progress together.
@@ -102,6 +104,7 @@ void StagedPasses::forward(const PipelineShape& shape, const Action& action) {
   options.recording = comes_back(shape, part);
   own.tape = std::make_unique<Tape>(options);
   if (part > 0) {
+    wait_for(own.transfer);
     own.input = comes_back(shape, part - 1) ? own.tape->variable(std::move(own.received))
                                             : own.tape->constant(std::move(own.received));
     own.received = {};
@@ -113,6 +116,7 @@ void StagedPasses::forward(const PipelineShape& shape, const Action& action) {
 // Of several adapters, a micro-batch may have rows of one alone that trains nothing here.
 void StagedPasses::backward(const Action& action) {
   Passing& own = passing(action);
+  wait_for(own.transfer);
   const LaterGradients::Scope scope(action.act == Act::kBackwardInput ? &own.later : nullptr);
   if (own.output.requires_grad())
     own.tape->backward(own.output, std::exchange(own.gradient, {}), after_each_);
@@ -137,7 +141,16 @@ void StagedPasses::exchange(const PipelineShape& shape, Actions transfers) {
   }
   const trace::Span span("transfers of stages", [] { return trace::OpWork{}; });
   times_.start_waiting();
-  stages_.ranks->pairs().exchange(out, in);
+  const int64_t begun = transfers_.begin(out, in);
+  times_.stop_waiting();
+  for (const Action& action : transfers)
+    if (!parallel::is_send(action.act)) passing(action).transfer = begun;
+}
+
+void StagedPasses::wait_for(int64_t transfer) {
+  if (transfers_.is_done(transfer)) return;
+  times_.start_waiting();
+  transfers_.wait_for(transfer);
   times_.stop_waiting();
 }
 

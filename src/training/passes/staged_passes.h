@@ -10,6 +10,7 @@
 #include "autograd/later_gradients.h"
 #include "layers/decoder.h"
 #include "parallel/pipeline/pipeline_plan.h"
+#include "parallel/pipeline/stage_transfers.h"
 #include "training/passes/last_backward.h"
 #include "training/passes/stage_times.h"
 #include "training/passes/trainer_options.h"
@@ -28,7 +29,12 @@ class StagedPasses {
   };
   // `device`: of the model.
   StagedPasses(const layers::ModelStages& stages, Device device, const TapeOptions& tape, Work work)
-      : stages_(stages), tape_(tape), work_(std::move(work)), times_(device) {}
+      : stages_(stages),
+        tape_(tape),
+        work_(std::move(work)),
+        waiting_(parallel::waiting_of(is_apart(device))),
+        transfers_(stages.ranks->pairs()),
+        times_(device) {}
 
   // How stages train, which all of them say alike.
   struct Plan {
@@ -46,6 +52,7 @@ class StagedPasses {
     std::unique_ptr<Tape> tape;
     Var input, output;          // [the stream's tokens that are here, hidden]; of the last part a scalar
     Tensor received, gradient;  // as the input, and as the output
+    int64_t transfer = 0;       // that brings the next of them
     LaterGradients later;       // of weights, between the two parts of its backward pass
   };
   using Actions = std::span<const parallel::Action>;
@@ -55,6 +62,7 @@ class StagedPasses {
   void forward(const parallel::PipelineShape& shape, const parallel::Action& action);
   void backward(const parallel::Action& action);
   void exchange(const parallel::PipelineShape& shape, Actions transfers);
+  void wait_for(int64_t transfer);
   Tensor sent(const parallel::PipelineShape& shape, const parallel::Action& action);
   Tensor received(const parallel::Action& action);
   bool comes_back(const parallel::PipelineShape& shape, int part) const {
@@ -68,6 +76,8 @@ class StagedPasses {
   const layers::ModelStages& stages_;
   TapeOptions tape_;
   Work work_;
+  parallel::Waiting waiting_;
+  parallel::StageTransfers transfers_;
   StageTimes times_;
   std::function<void()> after_each_;                // closure of a backward pass; null: nothing
   std::map<std::pair<int, int>, Passing> passing_;  // by chunk and micro-batch

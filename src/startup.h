@@ -6,6 +6,7 @@ namespace temper {
 // clang-format off
 namespace device { void register_all(); }
 namespace formats { void register_all(); }
+namespace media { void register_all(); }
 namespace rewards { void register_all(); }
 namespace collectives { void register_all(); }
 namespace quant { void register_all(); }
@@ -19,6 +20,7 @@ namespace recipes { void register_all(); }
 inline void register_everything() {
   device::register_all();
   formats::register_all();
+  media::register_all();
   rewards::register_all();
   collectives::register_all();
   quant::register_all();

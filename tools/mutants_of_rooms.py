@@ -262,4 +262,17 @@ MUTANTS = [
            STAGED, "  sync_directory(path_);\n", ""),
     mutant("a folder's own name is not brought to the disk", "test_cli", "WriteOrder.*",
            STAGED, "  sync_directory(parent);\n", ""),
+    # Pictures.
+    mutant("pictures are turned the other way", "test_media", "Orientation.PicturesAreTurned* OpenPicture.BytesOfEveryKind*",
+           "src/media/orientation.cpp", "return {last_row, -width, 1};", "return {last, width, -1};"),
+    mutant("XMP counts before EXIF", "test_media", "Orientation.ExifCountsBeforeXmp OpenPicture.BytesOfEveryKind*",
+           "src/media/orientation.cpp", "exif_ != 0 ? exif_ : xmp_;", "xmp_ != 0 ? xmp_ : exif_;"),
+    mutant("grey of 16 bits is scaled", "test_media", "OpenPicture.BytesOfEveryKind*",
+           "src/media/png/png.cpp", "row[2 * x] != 0 ? 255 : row[2 * x + 1];", "row[2 * x];"),
+    mutant("inks are taken as they stand in the file", "test_media", "OpenPicture.BytesOfEveryKind*",
+           "src/media/jpeg/jpeg.cpp", "(255 - pixel[color]) * light", "pixel[color] * light"),
+    mutant("the number of pixels is not bounded", "test_media", "OpenPicture.TheLimitIsOfPixels",
+           "src/media/open_picture.cpp", "width > limits.most_pixels / height", "width < 0"),
+    mutant("pictures that are asked for often go first", "test_media", "PictureCache.KeepsWhatWasAskedForLast",
+           "src/media/picture_cache.cpp", "  entries_.splice(entries_.begin(), entries_, place->second);\n", ""),
 ]

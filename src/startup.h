@@ -7,6 +7,7 @@ namespace temper {
 namespace device { void register_all(); }
 namespace formats { void register_all(); }
 namespace media { void register_all(); }
+namespace preprocessing { void register_all(); }
 namespace rewards { void register_all(); }
 namespace collectives { void register_all(); }
 namespace quant { void register_all(); }
@@ -21,6 +22,7 @@ inline void register_everything() {
   device::register_all();
   formats::register_all();
   media::register_all();
+  preprocessing::register_all();
   rewards::register_all();
   collectives::register_all();
   quant::register_all();

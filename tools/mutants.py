@@ -30,8 +30,8 @@ FOLDER = ROOT / "build" / "mutants"
 TREE, BUILD = FOLDER / "tree", FOLDER / "build"
 COPIED = ["CMakeLists.txt", "cmake", "examples", "include", "src", "tests"]
 PARITY = "test_parity"
-# On trained weights, and of the golden with experts; adapters, tokenizers and GPUs have no part in it.
-PARITY_FILTER = "*Parity.*_trained_*:*ModelParity.*/deepseek_v3_*-*_cuda"
+# On trained weights, of the golden with experts, and of pictures; adapters, tokenizers and GPUs have no part in it.
+PARITY_FILTER = "*Parity.*_trained_*:*ModelParity.*/deepseek_v3_*:PictureParity.*-*_cuda"
 MUTANTS = [dict(mutant, program=PARITY) for mutant in mutants_list.MUTANTS] + mutants_of_rooms.MUTANTS
 TIMEOUT = 300  # seconds that the tests may run: a mutant may never end
 

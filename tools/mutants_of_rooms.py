@@ -19,6 +19,7 @@ ENCODE, ZEROS, HISTOGRAM = "src/quant/encode.cpp", "src/quant/zero_points.cpp", 
 CLIP, SHARED_AMAX = "src/calibration/awq_clip.cpp", "src/calibration/shared_amax.cpp"
 PAIRS, PIPELINE = "src/collectives/threads/pairs.cpp", "src/parallel/pipeline/"
 TOKEN_CUT = "src/layers/token_cut.cpp"
+PICTURES = "test_parity"
 FILES, STAGED = "src/base/files.cpp", "src/checkpoints/files/staged_folder.cpp"
 
 
@@ -275,4 +276,24 @@ MUTANTS = [
            "src/media/open_picture.cpp", "width > limits.most_pixels / height", "width < 0"),
     mutant("pictures that are asked for often go first", "test_media", "PictureCache.KeepsWhatWasAskedForLast",
            "src/media/picture_cache.cpp", "  entries_.splice(entries_.begin(), entries_, place->second);\n", ""),
+    mutant("halves of sizes are rounded up", "test_preprocessing", "PictureShape.HalvesAreRoundedToEven",
+           "src/preprocessing/picture_shape.cpp", "std::nearbyint(height / factor)", "std::round(height / factor)"),
+    mutant("vectors leave out the last tap", "test_preprocessing", "Resample.EveryRoomHasTheBytesOfTheLoops",
+           "src/preprocessing/simd/simd.cpp", "k < weights.counts[static_cast<size_t>(i)]; ++k)",
+           "k + 1 < weights.counts[static_cast<size_t>(i)]; ++k)"),
+    mutant("weights keep their size where a picture shrinks", "test_preprocessing", "ResampleWeights.OfATriangleThatHalves",
+           "src/preprocessing/resample_weights.cpp", "stretch = std::max(scale, 1.0);", "stretch = 1.0;"),
+    mutant("weights are rounded down", PICTURES, "PictureParity.GridsSizesAndBytesAreEqual",
+           "src/preprocessing/resample_weights.cpp", "(weight < 0 ? -0.5 : 0.5)", "(weight < 0 ? -0.5 : 0)"),
+    mutant("the vertical pass is first", PICTURES, "PictureParity.GridsSizesAndBytesAreEqual",
+           "src/preprocessing/resample.cpp", "const Picture* from = &picture;\n", "const Picture* from = &picture;\n  if (size.width != picture.width() && size.height != picture.height())\n"
+           "    return resample(resample(picture, {picture.width(), size.height}, filter, passes), size, filter, passes);\n"),
+    mutant("patches stand row by row", PICTURES, "PictureParity.PatchesStandInTheModelsOrder",
+           "src/preprocessing/pixel_values.cpp", "left += layout.factor())\n      for (int64_t y = top; y < top + layout.factor(); y += layout.patch_size)",
+           "left += layout.factor())\n      for (int64_t y = top + layout.patch_size; y >= top; y -= layout.patch_size)"),
+    mutant("colors stand in another order", PICTURES, "PictureParity.PatchesStandInTheModelsOrder",
+           "src/preprocessing/pixel_values.cpp", "to = write_color(pixel + color, stride, {layout.patch_size",
+           "to = write_color(pixel + (2 - color), stride, {layout.patch_size"),
+    mutant("crops do not reach the end", "test_preprocessing", "PictureShape.CropsCoverTheLongerSide",
+           "src/preprocessing/picture_shape.cpp", "(longer + count - 1) / count;", "longer / count;"),
 ]

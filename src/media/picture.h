@@ -14,6 +14,7 @@ struct Size {
 class Picture {
  public:
   static constexpr int64_t kPixelBytes = 4;
+  static constexpr int kColors = 3;  // of them, the first
   // Behind the last pixel this many bytes can be read, so that vectors may end outside of a row.
   static constexpr int64_t kReadableBehind = 64;
 

@@ -122,7 +122,7 @@ void colors_of_inks(Picture& picture) {
     for (int64_t x = 0; x < picture.width(); ++x) {
       uint8_t* const pixel = row + x * Picture::kPixelBytes;
       const int light = pixel[3];
-      for (int color = 0; color < 3; ++color)
+      for (int color = 0; color < Picture::kColors; ++color)
         pixel[color] = static_cast<uint8_t>(light - divided_by_255((255 - pixel[color]) * light));
     }
   }

@@ -1,0 +1,1 @@
+target_link_libraries(temper_lib PRIVATE hwy::hwy)

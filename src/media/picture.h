@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
-#include <memory>
+
+#include "base/unset_memory.h"
 
 namespace temper::media {
 
@@ -30,7 +31,7 @@ class Picture {
 
  private:
   Size size_;
-  std::unique_ptr<uint8_t[]> pixels_;  // [height, width, 4]
+  UnsetArray<uint8_t> pixels_;  // [height, width, 4]
 };
 
 }  // namespace temper::media

@@ -98,8 +98,8 @@ void write_pixel_values(const std::vector<Picture>& resized, const PictureSettin
 PixelValues prepare(const Picture& picture, const PictureSettings& settings, std::string_view name) {
   PixelValues out;
   out.shape = shape_of(picture.size(), settings, name);
-  out.values.resize(static_cast<size_t>(out.shape.rows * out.shape.columns));
-  write_pixel_values(resized_pictures(picture, settings, out.shape), settings, out.shape, out.values);
+  out.memory = unset_array<float>(out.shape.rows * out.shape.columns, "the values of a picture");
+  write_pixel_values(resized_pictures(picture, settings, out.shape), settings, out.shape, out.values());
   return out;
 }
 

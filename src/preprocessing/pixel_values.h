@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/unset_memory.h"
 #include "media/picture.h"
 #include "preprocessing/picture_shape.h"
 
@@ -21,7 +22,9 @@ void write_pixel_values(const std::vector<media::Picture>& resized, const Pictur
 
 struct PixelValues {
   PictureShape shape;
-  std::vector<float> values;  // [shape.rows, shape.columns]
+  UnsetArray<float> memory;  // [shape.rows, shape.columns]
+
+  std::span<float> values() const { return {memory.get(), static_cast<size_t>(shape.rows * shape.columns)}; }
 };
 
 // All of it for one picture; `name` is what errors call it.

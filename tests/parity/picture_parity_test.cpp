@@ -133,7 +133,8 @@ TEST_F(PictureParity, PatchesStandInTheModelsOrder) {
     ASSERT_EQ(expected.shape(), (Shape{made.shape.rows, made.shape.columns}));
     float largest = 0;
     for (int64_t i = 0; i < expected.numel(); ++i)
-      largest = std::max(largest, std::abs(made.values[static_cast<size_t>(i)] - expected.data<float>()[i]));
+      largest =
+          std::max(largest, std::abs(made.values()[static_cast<size_t>(i)] - expected.data<float>()[i]));
     EXPECT_LE(largest, 2e-6F) << name;
   }
 }
@@ -144,10 +145,10 @@ TEST_F(PictureParity, PicturesOfOneSizeStandAsPlanes) {
   const PictureSettings settings = settings_of(golden_.at("settings").at("gemma3_small").at("config"));
   const preprocessing::PixelValues made = preprocessing::prepare(picture(1), settings, "");
   const std::vector<uint8_t> bytes = recorded("gemma3_small.resized.1");
-  ASSERT_EQ(made.values.size(), bytes.size());
+  ASSERT_EQ(made.values().size(), bytes.size());
   const size_t area = bytes.size() / 3;
   for (size_t i = 0; i < bytes.size(); ++i)
-    EXPECT_NEAR(made.values[i % 3 * area + i / 3], static_cast<float>(bytes[i]) / 127.5F - 1, 2e-6F);
+    EXPECT_NEAR(made.values()[i % 3 * area + i / 3], static_cast<float>(bytes[i]) / 127.5F - 1, 2e-6F);
 }
 
 // 300 sizes, some of which are refused.

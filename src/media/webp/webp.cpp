@@ -46,7 +46,7 @@ Header read_header(const Encoded& file) {
   return {{features.width, features.height}, orientation_of(file.bytes)};
 }
 
-Picture decode(const Encoded& file, const Header& header) {
+Picture decode_frame(const Encoded& file, const Header& header) {
   WebPAnimDecoderOptions options;
   WebPAnimDecoderOptionsInit(&options);
   options.color_mode = MODE_RGBA;
@@ -63,6 +63,18 @@ Picture decode(const Encoded& file, const Header& header) {
     fail_damaged(file, "its canvas and its frame differ in size");
   Picture picture(header.stored);
   std::memcpy(picture.row(0), pixels, static_cast<size_t>(picture.bytes()));
+  return picture;
+}
+
+Picture decode(const Encoded& file, const Header& header) {
+  WebPBitstreamFeatures features;
+  WebPGetFeatures(data_of(file.bytes), file.bytes.size(), &features);
+  if (features.has_animation != 0) return decode_frame(file, header);
+  Picture picture(header.stored);
+  if (WebPDecodeRGBAInto(data_of(file.bytes), file.bytes.size(), picture.row(0),
+                         static_cast<size_t>(picture.bytes()),
+                         static_cast<int>(picture.width() * Picture::kPixelBytes)) == nullptr)
+    fail_damaged(file, "libwebp does not say why");
   return picture;
 }
 

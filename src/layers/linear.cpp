@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "layers/glue.h"
 #include "primitives/primitives.h"
 
@@ -10,6 +11,19 @@ namespace {
 
 bool drops(const AdapterRows& rows) {
   return rows.adapter != nullptr && rows.training && rows.adapter->config().dropout > 0;
+}
+
+primitives::Matrix rows_of(Tape& tape, const primitives::Matrix& weight, const Linear::Columns& wanted) {
+  return primitives::rows_of(tape, weight, wanted.first, wanted.count);
+}
+
+// What an update that has all of a weight's rows adds to the wanted ones.
+ops::LoraGroup<Var>::Slice slice_of(Tape& tape, const Adapter::Slice& slice, const ParameterStore& adapter,
+                                    const Linear::Columns& wanted) {
+  const primitives::Matrix b = tape.leaf(adapter[slice.b]);
+  invariant(slice.column == 0 && wanted.first + wanted.count <= b.shape()[0],
+            "a linear whose columns are wanted is one module");
+  return {0, rows_of(tape, b, wanted).value, slice.scale};
 }
 
 }  // namespace
@@ -48,7 +62,8 @@ Var Linear::dropped(Tape& tape, const AdapterRows& rows, const Var& x) const {
   return primitives::concat_first(tape, parts);
 }
 
-Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu) const {
+Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu,
+                const Columns* wanted) const {
   const Var& x = piece.inputs[0];
   std::vector<ops::LoraGroup<Var>> groups;
   // The inputs of adapters are not rounded, as inference engines compute adapters of a quantized base.
@@ -62,33 +77,46 @@ Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluIn
       ops::LoraGroup<Var> group{first, rows.rows, {}, tape.leaf(own[update->a]), {}};
       if (apart) group.input = dropped(tape, rows, parts[i]);
       for (const Adapter::Slice& slice : update->slices)
-        group.slices.push_back({slice.column, tape.leaf(own[slice.b]), slice.scale});
+        group.slices.push_back(
+            wanted == nullptr ? ops::LoraGroup<Var>::Slice{slice.column, tape.leaf(own[slice.b]), slice.scale}
+                              : slice_of(tape, slice, own, *wanted));
       groups.push_back(std::move(group));
     }
     first += rows.rows;
   }
   const Var bias = this->bias(tape, piece.weights[1].value);
-  return groups.empty() ? ops::linear(tape, linear_, x, piece.weights[0], bias)
-                        : ops::lora_linear(tape, adapted_, x, piece.weights[0], bias, groups,
+  const primitives::Matrix weight =
+      wanted == nullptr ? piece.weights[0] : rows_of(tape, piece.weights[0], *wanted);
+  return groups.empty() ? ops::linear(tape, linear_, x, weight, bias)
+                        : ops::lora_linear(tape, adapted_, x, weight, bias, groups,
                                            piece.all ? swiglu : ops::SwigluInProducts{});
 }
 
 Var Linear::operator()(Tape& tape, const Var& given, const AdaptedRows& rows,
                        const ops::SwigluInProducts& swiglu) const {
-  if (!output_) return multiply(tape, given, rows, swiglu);
+  if (!output_) return multiply(tape, given, rows, swiglu, nullptr);
   // The next module reads rounded results, which a fused product with swiglu does not have.
-  return (*output_)(tape, multiply(tape, given, rows, {.gate_up = swiglu.gate_up}));
+  return (*output_)(tape, multiply(tape, given, rows, {.gate_up = swiglu.gate_up}, nullptr));
+}
+
+Var Linear::columns(Tape& tape, const Var& x, const AdaptedRows& rows, const Columns& wanted) const {
+  invariant(!bias_.exists(), "columns of a linear have no bias");
+  const Var y = multiply(tape, x, rows, {}, &wanted);
+  return output_ ? (*output_)(tape, y) : y;
 }
 
 Var Linear::multiply(Tape& tape, const Var& given, const AdaptedRows& rows,
-                     const ops::SwigluInProducts& swiglu) const {
+                     const ops::SwigluInProducts& swiglu, const Columns* wanted) const {
   const Var x = input_ ? (*input_)(tape, given) : given;
-  if (rows.all().empty())
-    return ops::linear(tape, linear_, x, weight_.matrix(tape), bias(tape, bias_.leaf(tape)));
+  if (rows.all().empty()) {
+    const primitives::Matrix weight = weight_.matrix(tape);
+    return ops::linear(tape, linear_, x, wanted == nullptr ? weight : rows_of(tape, weight, *wanted),
+                       bias(tape, bias_.leaf(tape)));
+  }
   const BoundWeight* const weights[] = {&weight_, &bias_};
   const std::vector<Var> inputs = input_ ? std::vector{x, given} : std::vector{x};
   return rows.by_pieces(tape, inputs, weights, [&](const AdaptedRows::Piece& piece) {
-    return std::vector{run(tape, piece, swiglu)};
+    return std::vector{run(tape, piece, swiglu, wanted)};
   })[0];
 }
 

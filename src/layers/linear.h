@@ -21,6 +21,13 @@ class Linear {
   Var operator()(Tape& tape, const Var& x, const AdaptedRows& rows,
                  const ops::SwigluInProducts& swiglu = {}) const;
 
+  // Some of the result's columns, [rows, columns.count]: the weight's rows of these alone are read, and get
+  // gradients. For a linear of one module without a bias.
+  struct Columns {
+    int64_t first = 0, count = 0;
+  };
+  Var columns(Tape& tape, const Var& x, const AdaptedRows& rows, const Columns& wanted) const;
+
   const BoundWeight& weight() const { return weight_; }
   // What an adapter's A reads of x: its rows, some of whose elements are dropped while it trains.
   Var dropped(Tape& tape, const AdapterRows& rows, const Var& x) const;
@@ -29,11 +36,13 @@ class Linear {
  private:
   // Of several tensor ranks that give parts of a sum, the first adds the bias.
   Var bias(Tape& tape, const Var& whole) const;
-  Var run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu) const;
+  // `wanted`: null: all columns.
+  Var run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu,
+          const Columns* wanted) const;
 
   BoundWeight weight_, bias_;
-  Var multiply(Tape& tape, const Var& given, const AdaptedRows& rows,
-               const ops::SwigluInProducts& swiglu) const;
+  Var multiply(Tape& tape, const Var& given, const AdaptedRows& rows, const ops::SwigluInProducts& swiglu,
+               const Columns* wanted) const;
 
   std::shared_ptr<const quantizers::BoundQuantizer> input_, output_;  // null: what passes is not rounded
   ops::Bound<ops::Linear> linear_;

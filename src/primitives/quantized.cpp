@@ -81,4 +81,21 @@ Matrix in_8_bits(const Parameter& parameter, DType dtype) {
 
 Var Matrix::widened() const { return in_8_bits() ? Var{value.saved().get(), nullptr, value.remake} : value; }
 
+Matrix rows_of(Tape& tape, const Matrix& whole, int64_t first, int64_t count) {
+  const auto some = [first, count](const Tensor& all) { return all.narrow(0, first, count); };
+  const Var& all = whole.value;
+  Var rows =
+      tape.record(some(all.value), {&all}, [slot = all.slot, saved = all.saved(), some](const Tensor& grad) {
+        const GradTarget target = slot->target(saved.get());
+        const Tensor own = some(target.buffer);
+        if (target.accumulate) return add_in_place(own, grad);
+        target.buffer.fill_zero();
+        own.copy_from(grad);
+      });
+  // A value that is not kept is made again, so that the view keeps nothing of it, either.
+  if (all.remake)
+    rows.remake = std::make_shared<Remake>([remake = all.remake, some] { return some(remake->make()); });
+  return whole.in_8_bits() ? Matrix(rows, some(whole.scales)) : Matrix(rows);
+}
+
 }  // namespace temper::primitives

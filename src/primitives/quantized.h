@@ -28,6 +28,10 @@ struct Matrix {
   Var widened() const;  // itself, or the matrix where it is in 8 bits
 };
 
+// Some rows of it, [count, columns], as a view: what their gradient adds to the whole one's is zero
+// elsewhere.
+Matrix rows_of(Tape& tape, const Matrix& whole, int64_t first, int64_t count);
+
 // The codes and scales of a parameter that is kept so, which mean a matrix of `dtype`.
 Matrix in_8_bits(const Parameter& parameter, DType dtype);
 

@@ -94,5 +94,46 @@ TEST(Quantized, EveryCodeOnEveryDevice) {
     }
 }
 
+// The gradient of some rows is added to that of all, whose other rows have none of it.
+TEST(Quantized, SomeRowsOfAMatrixHaveTheirPartOfItsGradient) {
+  Parameter parameter{Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}).reshape({3, 2}),
+                      std::make_shared<GradSlot>()};
+  parameter.grad->keep_in(DType::kF32);
+  const auto backward = [&](int64_t first, int64_t count, float slope) {
+    Tape tape;
+    const Matrix rows = rows_of(tape, tape.leaf(parameter), first, count);
+    EXPECT_EQ(rows.value.value.raw(), parameter.value.narrow(0, first, count).raw());  // a view
+    EXPECT_EQ(rows.shape(), Shape({count, 2}));
+    tape.backward(
+        rows.value,
+        Tensor::from(std::vector<float>(static_cast<size_t>(2 * count), slope)).reshape({count, 2}));
+  };
+  backward(1, 1, 3);
+  EXPECT_EQ(values_of(parameter.grad->grad()), (Doubles{0, 0, 3, 3, 0, 0}));
+  backward(1, 2, 1);
+  EXPECT_EQ(values_of(parameter.grad->grad()), (Doubles{0, 0, 4, 4, 1, 1}));
+}
+
+// Also of values that come and go: nothing of the first one is kept.
+TEST(Quantized, SomeRowsOfAMatrixAreMadeAgainWithIt) {
+  Parameter parameter{Tensor::from(std::vector<float>{1, 2, 3, 4}).reshape({2, 2}), nullptr};
+  parameter.gathered_on_use = true;
+  Tape tape;
+  const Saved saved = rows_of(tape, tape.leaf(parameter), 1, 1).value.saved();
+  parameter.value = Tensor::from(std::vector<float>{5, 6, 7, 8}).reshape({2, 2});
+  EXPECT_EQ(values_of(saved.get()), (Doubles{7, 8}));
+}
+
+TEST(Quantized, SomeRowsInEightBitsHaveTheirScales) {
+  const Tensor values = tensor_of(normal(3, {4, 8}, 1), {4, 8}, DType::kF32);
+  const auto [codes, scales] = quantize(values);
+  const Parameter parameter{codes, nullptr, scales};
+  Tape tape;
+  const Matrix whole = in_8_bits(parameter, DType::kF32), rows = rows_of(tape, whole, 2, 2);
+  ASSERT_TRUE(rows.in_8_bits());
+  EXPECT_EQ(values_of(rows.scales), values_of(scales.narrow(0, 2, 2)));
+  EXPECT_EQ(values_of(rows.widened().value), values_of(whole.widened().value.narrow(0, 2, 2)));
+}
+
 }  // namespace
 }  // namespace temper::primitives

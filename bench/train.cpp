@@ -33,7 +33,7 @@ constexpr const char* kUsage =
                      [--checkpointing none|selective|full] [--attention KERNEL] [--float32-state] [--balanced]
                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn|nf4|nf4_double]
-                     [--shard [--shard-level 1|2|3]] [--context N [--context-method ulysses|ring]] [--tensor N]
+                     [--shard [--shard-level 1|2|3]] [--context N [--context-method ulysses|ring|usp]] [--tensor N]
                      [--expert N] [--pipeline N [--pipeline-chunks N] [--pipeline-schedule S]]
                      [--quantize PRESET [--expert-inputs]]
 A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
@@ -326,7 +326,8 @@ int main_checked(int argc, char** argv) {
           arguments.take("--context-method", options.context_method,
                          {{"auto", ContextMethod::kAuto},
                           {"ulysses", ContextMethod::kHeads},
-                          {"ring", ContextMethod::kKeys}}) ||
+                          {"ring", ContextMethod::kKeys},
+                          {"usp", ContextMethod::kBoth}}) ||
           arguments.take("--tensor", options.tensor) || arguments.take("--expert", options.expert) ||
           arguments.take("--pipeline", options.pipeline) ||
           arguments.take("--pipeline-chunks", options.pipeline_chunks) ||

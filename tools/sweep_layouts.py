@@ -25,11 +25,18 @@ import tempfile
 
 from layout_models import DENSE, MODELS, WAYS
 
-METHODS = ["auto", "ulysses", "ring"]  # of context ranks; auto is another one for hybrids alone
+METHODS = ["auto", "ulysses", "ring", "usp"]  # of context ranks; auto is another one for hybrids alone
 AXES = ["replicate", "shard", "context", "tensor", "expert"]  # of the mesh (src/weights/mesh.h)
 STAGES = [1, 2, 4]  # of a pipeline of meshes
 SCHEDULES = [(1, "1f1b"), (1, "zb_h1"), (2, "interleaved")]  # with the parts of the layers on each stage
 FIGURES = ["first loss", "later losses", "gradient norms", "gradients"]
+
+
+def methods(context):
+    """Groups of ranks that exchange heads (usp) need four ranks at least."""
+    if context == 1:
+        return [None]
+    return [method for method in METHODS if method != "usp" or context >= 4]
 
 
 def meshes(ranks, experts):
@@ -40,7 +47,7 @@ def meshes(ranks, experts):
         if math.prod(degrees) != ranks or (mesh["expert"] > 1 and not experts):
             continue
         for level in (1, 2, 3) if mesh["shard"] * mesh["context"] * mesh["expert"] > 1 else (1,):
-            for method in METHODS if mesh["context"] > 1 else (None,):
+            for method in methods(mesh["context"]):
                 yield mesh | {"shard_level": level} | ({"context_method": method} if method else {})
 
 

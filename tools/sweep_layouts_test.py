@@ -43,7 +43,8 @@ class SweepLayouts(unittest.TestCase):
         self.assertEqual(pairs(chosen), pairs(self.cases))
         self.assertLess(len(chosen), 160)
         self.assertIn((False, (("context", 8), ("model", "sinks"))), pairs(chosen))
-        self.assertIn((False, (("context_method", "ring"), ("way", "grpo"))), pairs(chosen))
+        for method in ("ring", "usp"):
+            self.assertIn((False, (("context_method", method), ("way", "grpo"))), pairs(chosen))
         self.assertIn((True, (("tensor", 2), ("expert", 2))), pairs(chosen))
         self.assertIn((True, (("pipeline_chunks", 2), ("model", "latent"))), pairs(chosen))
         self.assertIn((True, (("pipeline_schedule", "zb_h1"), ("model", "hybrid"))), pairs(chosen))

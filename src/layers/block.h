@@ -89,9 +89,9 @@ class Mixer {
   // What each of `tensor` ranks, at least 2, has of it: of that ops are named, modules bound and pages made.
   // An Error where it cannot be divided so.
   virtual std::shared_ptr<const Mixer> on_tensor_ranks(int tensor) const = 0;
-  // Why this many context ranks cannot compute it together in this way (kHeads or kKeys), as a sentence;
-  // nothing where they can.
-  virtual std::string refuses_context(int ranks, ContextMethod method) const = 0;
+  // Why this many context ranks, of which groups of `heads` exchange heads of attention, cannot compute it
+  // together, as a clause; nothing where they can.
+  virtual std::string refuses_context(int ranks, int heads) const = 0;
   virtual void name_ops(OpScope& ops) const = 0;
   virtual std::unique_ptr<BoundMixer> bind(const Binding& binding) const = 0;
   // What sequences leave behind.

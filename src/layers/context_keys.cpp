@@ -11,10 +11,10 @@ void append_rows(int32_t first, int32_t end, std::vector<int32_t>& rows) {
 
 }  // namespace
 
-ContextKeys context_keys(const DecoderInput& input) {
+ContextKeys context_keys(const DecoderInput& input, std::span<const TokenRange> own) {
   const auto starts = input.cu_seqlens.values<int32_t>();
   std::vector<int32_t> starts_q{0}, starts_k{0}, seen;
-  for (const TokenRange& range : input.cut.own())
+  for (const TokenRange& range : own)
     for_each_piece(
         starts, range.first, range.first + range.count, [&](size_t d, int32_t from, int32_t until) {
           const int32_t before = input.continued.empty() ? -1 : input.continued[d];

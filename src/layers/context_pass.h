@@ -1,91 +1,28 @@
 #pragma once
 #include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "collectives/group.h"
 #include "layers/adapted_rows.h"
 #include "layers/context_keys.h"
 #include "layers/context_spans.h"
-#include "layers/token_cut.h"
+#include "layers/token_ranks.h"
 
 namespace temper::layers {
 
-// Columns that stand next to each other, in `pieces` equal pieces (heads). Each of several ranks has as many
-// pieces as the others or, where there are fewer pieces than ranks, neighbours have the same one.
-struct ColumnBlock {
-  int64_t columns = 0, pieces = 1;
-
-  int64_t own_columns(int ranks) const;
-  int64_t first_column(int rank, int ranks) const;  // of what the rank has
-};
-
-// Why this many context ranks cannot have as many of these heads each, or could neither do so nor share each
-// head between as many of them; empty where they can.
-std::string refuses_heads(std::string_view what, int64_t heads, int ranks);
-std::string refuses_shared_heads(std::string_view what, int64_t heads, int ranks);
-
-// What a mixer reads of the other context ranks in one pass, whose tokens they have between them. Either
-// ranks give heads for tokens and get them back (Jacobs et al., "DeepSpeed Ulysses", 2023, arXiv:2309.14509):
-// for as long as tokens meet, each has all tokens of some heads instead of some tokens of all heads. Or each
-// gets the keys and values of all tokens, and computes with its own queries: one product over all keys of a
-// query, so that no partial results have to be put together. Mixers that carry a state from token to token
-// may pass states on instead, of any tokens. All ranks of the pass call the same functions, forward and
-// backward; gradients come back as they went.
-class ContextPass {
- public:
-  // `rows`: whose all tokens of the pass are; `keys`: where keys travel; `spans`: where states do. The group
-  // must outlive the passes that are recorded.
-  ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows rows, std::optional<ContextKeys> keys = {},
-              std::optional<ContextSpans> spans = {});
-
-  int ranks() const { return cut_.ranks(); }
-  int place() const { return cut_.place(); }
-  const TokenCut& cut() const { return cut_; }
-  const AdaptedRows& rows() const { return rows_; }
-  const ContextKeys* keys() const { return keys_ ? &*keys_ : nullptr; }  // null: heads travel
-  // Null: heads travel, also where mixers carry states.
-  const ContextSpans* spans() const { return spans_ ? &*spans_ : nullptr; }
-
-  // The rank's pieces of each block, one after the other, of all tokens: [all tokens, own columns] for
-  // x [own tokens, columns], whose columns are those of the blocks.
-  struct Heads {
-    Var x;  // [own tokens, columns]
-    std::vector<ColumnBlock> blocks;
-  };
-  std::vector<Var> own_heads(Tape& tape, const std::vector<Heads>& all) const;
-  // And back, of one block that has a piece for every rank: [own tokens, columns] for
-  // y [all tokens, own columns].
-  Var own_tokens(Tape& tape, const Var& y) const;
-  // The same of [tokens, heads, dim] each.
-  std::vector<Var> own_of_heads(Tape& tape, const std::vector<Var>& heads) const;
-  Var tokens_of_heads(Tape& tape, const Var& y) const;
-  // [all tokens, columns], of x [own tokens, columns].
-  Var all_tokens(Tape& tape, const Var& x) const;
-  // [ranks · n, …], rank after rank, of each one's [n, …], compact. Without a gradient.
-  Tensor of_all_ranks(const std::string& name, const Tensor& own) const {
-    return group_->all_gather(name, own);
-  }
-  // The rank's rows of each block of rows of a parameter, [rows, …].
-  Var own_rows(Tape& tape, const Var& parameter, const std::vector<ColumnBlock>& blocks) const;
-
- private:
-  // What travels: of each of several tensors the columns that a rank has.
-  struct Share {
-    int64_t width = 0;  // of x
-    std::vector<ColumnBlock> blocks;
-  };
-  // [own tokens, width] each to [all tokens, own columns of all] and back, where what several ranks had is
-  // summed.
-  Tensor spread(const std::vector<Tensor>& all, const std::vector<Share>& shares) const;
-  std::vector<Tensor> collect(const Tensor& own, const std::vector<Share>& shares) const;
-
-  collectives::Group* group_;
-  TokenCut cut_;
-  AdaptedRows rows_;
-  std::optional<ContextKeys> keys_;
-  std::optional<ContextSpans> spans_;
+// What a mixer reads of the other context ranks in one pass, which have the other tokens. Ranks that follow
+// one another exchange heads for tokens, all or groups of them; each then has some heads of its group's
+// tokens. Of several groups the ranks with the same heads give each other the keys and values of all tokens,
+// and compute with the queries of their group: one product over all keys of a query, so that no partial
+// results have to be put together. Both together are "unified sequence parallelism" (Fang and Zhao, "USP",
+// 2024, arXiv:2405.07719). Mixers that carry a state from token to token may pass states on instead, of any
+// tokens.
+struct ContextPass {
+  TokenRanks all;    // the context ranks
+  TokenRanks heads;  // that exchange heads; alone: none do
+  TokenRanks keys;   // that give each other keys; alone: none do
+  AdaptedRows rows;  // whose all tokens of the pass are
+  // As the queries of the rank's group see them; none: the group has all tokens.
+  std::optional<ContextKeys> documents = {};
+  std::optional<ContextSpans> spans = {};  // none: heads travel, also where mixers carry states
 };
 
 }  // namespace temper::layers

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "layers/context_division.h"
 #include "layers/glue.h"
 #include "layers/pass_builder.h"
 #include "ops/sample/sample.h"
@@ -15,8 +16,9 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
                  std::optional<primitives::FrozenFormat> frozen, const ModelRanks& ranks)
     : config_(std::move(config)),
       ranks_(ranks),
-      context_method_(ranks.context == nullptr ? ContextMethod::kAuto
-                                               : context_method_of(config_, ranks.mesh)),
+      context_parts_(ranks.context_groups == nullptr
+                         ? ContextParts()
+                         : ranks.context_groups->parts(context_heads_of(config_, ranks.mesh))),
       parameters_(decoder_weight_table(config_), dtype, device, frozen, ranks.mesh,
                   ranks.stages.place() * ranks.mesh.size() + ranks.rank,
                   decoder_stages(config_, ranks.stages)),
@@ -57,7 +59,7 @@ PagedStates Decoder::make_pages(const PageSizes& sizes) const {
 }
 
 PassBuilder Decoder::passes() const {
-  return {config_, ranks_, context_method_, rope_, routers_.count(), device()};
+  return {config_, ranks_, context_parts_, rope_, routers_.count(), device()};
 }
 
 Var Decoder::embed(Tape& tape, const Tensor& ids, const Pass& pass) const {

@@ -79,10 +79,6 @@ struct BatchInput {
 
 WeightTable decoder_weight_table(const DecoderConfig& config);
 
-// How the context ranks of a mesh compute such a model together: by its mesh, which may leave it to the
-// heads. An Error, which names the key, where they cannot.
-ContextMethod context_method_of(const DecoderConfig& config, const Mesh& mesh);
-
 // Where the parameters of such a model are in the stages of a pipeline: a tied head's weight in the first and
 // the last one.
 Stages decoder_stages(const DecoderConfig& config, const ModelStages& stages);
@@ -115,7 +111,8 @@ class Decoder {
   const ParameterStore& parameters() const { return parameters_; }
   Device device() const { return parameters_.device(); }
   const ModelRanks& ranks() const { return ranks_; }
-  ContextMethod context_method() const { return context_method_; }  // kAuto: one rank has all tokens
+  // Of the context ranks how many exchange heads (context_division.h); 1 where one rank has all tokens.
+  int context_heads() const { return context_parts_.members; }
 
   // Grows the rotary tables to `positions`, so that forward passes up to there may run on several threads.
   std::vector<RopeTables> prepare_positions(int64_t positions) const { return rope_.up_to(positions); }
@@ -203,7 +200,7 @@ class Decoder {
 
   DecoderConfig config_;
   ModelRanks ranks_;
-  ContextMethod context_method_;
+  ContextParts context_parts_;
   ParameterStore parameters_;
   ops::BoundOps ops_;
   std::unique_ptr<quantizers::Quantizers> quantizers_;

@@ -125,24 +125,6 @@ Stages decoder_stages(const DecoderConfig& config, const ModelStages& stages) {
   return found;
 }
 
-ContextMethod context_method_of(const DecoderConfig& config, const Mesh& mesh) {
-  const auto refusal = [&](ContextMethod method) {
-    for (const Block& block : config.blocks)
-      if (std::string reason =
-              block.on_tensor_ranks(mesh.tensor).mixer->refuses_context(mesh.context, method);
-          !reason.empty())
-        return reason;
-    return std::string();
-  };
-  const bool chooses = mesh.context_method == ContextMethod::kAuto;
-  const ContextMethod wanted = chooses ? ContextMethod::kHeads : mesh.context_method;
-  const std::string reason = refusal(wanted);
-  if (reason.empty()) return wanted;
-  const bool by_keys = refusal(ContextMethod::kKeys).empty();
-  if (chooses && by_keys) return ContextMethod::kKeys;
-  fail("[parallel.context] is {}: {}{}", mesh.context, reason, by_keys ? ", or context_method to ring" : "");
-}
-
 ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,
                            const HardwareFacts& facts, const std::string& family, const StateFormat& format,
                            const Mesh& mesh) {

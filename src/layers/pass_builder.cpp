@@ -103,20 +103,27 @@ Pass PassBuilder::of(const DecoderInput& input, const Decoder::Options& options)
   pass.stream_rows = pass.divides_tokens ? pass.rows.part(ranks_.tensor_place() * own, own) : pass.rows;
   if (input.counted.defined() && routers_ > 0)
     pass.counted = from_host(own_counted(input.counted, options.adapters, cut), device_);
-  if (!cut.is_whole()) {
-    invariant(ranks_.context != nullptr, "tokens are divided between context ranks");
-    const bool by_keys = context_ == ContextMethod::kKeys;
-    // A document may continue one that is whole on another rank: more states than one would have to pass.
-    const bool by_states = ranks_.mesh.context_method != ContextMethod::kHeads && input.continued.empty();
-    pass.context =
-        std::make_shared<ContextPass>(*ranks_.context, cut, AdaptedRows(options.adapters, input.ids.numel()),
-                                      by_keys ? std::make_optional(context_keys(input)) : std::nullopt,
-                                      by_states ? std::make_optional(context_spans(input)) : std::nullopt);
-  }
+  if (!cut.is_whole()) pass.context = context_pass(input, options.adapters);
   add_documents(pass, input);
   pass.stream = options.stream;
   add_routers(pass, options.routers, tokens);
   return pass;
+}
+
+std::shared_ptr<const ContextPass> PassBuilder::context_pass(const DecoderInput& input,
+                                                             const std::vector<AdapterRows>& adapters) const {
+  invariant(ranks_.context_groups != nullptr, "tokens are divided between context ranks");
+  const TokenCut& cut = input.cut;
+  const TokenCut groups = cut.of_groups(context_.members);
+  ContextPass pass{.all = {ranks_.context, cut},
+                   .heads = {context_.heads, cut.in_group(context_.members)},
+                   .keys = {context_.keys, groups},
+                   .rows = {adapters, input.ids.numel()}};
+  if (!pass.keys.is_alone()) pass.documents = context_keys(input, groups.own());
+  // A document may continue one that is whole on another rank: more states than one would have to pass.
+  if (ranks_.mesh.context_method != ContextMethod::kHeads && input.continued.empty())
+    pass.spans = context_spans(input);
+  return std::make_shared<const ContextPass>(std::move(pass));
 }
 
 void PassBuilder::add_documents(Pass& pass, const DecoderInput& input) const {

@@ -8,8 +8,8 @@ namespace temper::layers {
 class PassBuilder {
  public:
   // `rope` may grow. `routers`: how many the model has.
-  PassBuilder(const DecoderConfig& config, const ModelRanks& ranks, ContextMethod context, RopeTableSet& rope,
-              size_t routers, Device device)
+  PassBuilder(const DecoderConfig& config, const ModelRanks& ranks, const ContextParts& context,
+              RopeTableSet& rope, size_t routers, Device device)
       : config_(config), ranks_(ranks), context_(context), rope_(rope), routers_(routers), device_(device) {}
 
   // Over documents.
@@ -21,10 +21,12 @@ class PassBuilder {
   // `trace` and, where a run balances by force, the experts of its tokens.
   void add_routers(Pass& pass, const std::shared_ptr<RouterTrace>& trace, int64_t tokens) const;
   void add_documents(Pass& pass, const DecoderInput& input) const;
+  std::shared_ptr<const ContextPass> context_pass(const DecoderInput& input,
+                                                  const std::vector<AdapterRows>& adapters) const;
 
   const DecoderConfig& config_;
   const ModelRanks& ranks_;
-  ContextMethod context_;
+  const ContextParts& context_;
   RopeTableSet& rope_;
   size_t routers_;
   Device device_;

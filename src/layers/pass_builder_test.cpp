@@ -24,12 +24,11 @@ class Passes : public testing::Test {
     rope_.add({}, 8);
     scope_.emplace(inputs_, false);
   }
-  PassBuilder builder(size_t routers = 0) {
-    return {config_, ranks_, ContextMethod::kAuto, rope_, routers, {}};
-  }
+  PassBuilder builder(size_t routers = 0) { return {config_, ranks_, context_, rope_, routers, {}}; }
 
   DecoderConfig config_;
   ModelRanks ranks_;
+  ContextParts context_;
   RopeTableSet rope_{64, {}};
   HostInputs inputs_{Device{}};
   std::optional<HostInputs::Scope> scope_;

@@ -52,23 +52,28 @@ TokenCut TokenCut::of_parts(std::span<const int64_t> lengths, int ranks, int pla
 }
 
 TokenCut TokenCut::balanced(std::span<const int64_t> lengths, std::span<const int64_t> costs, int ranks,
-                            int place) {
+                            int members, int place) {
   if (ranks == 1) return {};
-  const auto pieces = static_cast<size_t>(2 * ranks);
+  const auto groups = static_cast<size_t>(div_exact(ranks, members)), pieces = 2 * groups;
   std::vector<std::vector<TokenRange>> ranges(static_cast<size_t>(ranks));
   int64_t first = 0;
   for (const int64_t length : lengths) {
-    const int64_t each = div_exact(length, 2 * ranks);
+    const int64_t each = div_exact(length, std::ssize(ranges) * 2) * members, own_each = 2 * each / members;
     std::vector<std::pair<int64_t, int64_t>> by_cost;  // and where each piece begins
     for (size_t piece = 0; piece < pieces; ++piece, first += each) {
       const auto own = costs.subspan(static_cast<size_t>(first), static_cast<size_t>(each));
       by_cost.emplace_back(std::accumulate(own.begin(), own.end(), int64_t{0}), first);
     }
     std::sort(by_cost.begin(), by_cost.end());
-    for (size_t rank = 0; rank < ranges.size(); ++rank) {
-      const auto [early, late] = std::minmax(by_cost[rank].second, by_cost[pieces - 1 - rank].second);
-      append({early, each}, ranges[rank]);
-      append({late, each}, ranges[rank]);
+    for (size_t group = 0; group < groups; ++group) {
+      const auto [early, late] = std::minmax(by_cost[group].second, by_cost[pieces - 1 - group].second);
+      for (int64_t member = 0; member < members; ++member) {
+        std::vector<TokenRange>& own =
+            ranges[group * static_cast<size_t>(members) + static_cast<size_t>(member)];
+        const int64_t begin = member * own_each, end = begin + own_each;  // of both pieces' tokens
+        if (begin < each) append({early + begin, std::min(end, each) - begin}, own);
+        if (end > each) append({late + std::max(begin - each, int64_t{0}), end - std::max(begin, each)}, own);
+      }
     }
   }
   return {std::move(ranges), place};
@@ -156,6 +161,38 @@ Tensor TokenCut::by_rank(const Tensor& all) const {
   for (int rank = 0; rank < ranks(); first += tokens_of(rank++))
     take(rank, all, by_rank.narrow(0, first, tokens_of(rank)));
   return by_rank;
+}
+
+TokenCut TokenCut::of_groups(int members) const {
+  if (members == ranks()) return {};
+  std::vector<std::vector<TokenRange>> groups(static_cast<size_t>(div_exact(ranks(), members)));
+  for (size_t group = 0; group < groups.size(); ++group) {
+    std::vector<TokenRange> all;
+    for (int member = 0; member < members; ++member) {
+      const auto its = of(static_cast<int>(group) * members + member);
+      all.insert(all.end(), its.begin(), its.end());
+    }
+    std::sort(all.begin(), all.end(),
+              [](const TokenRange& a, const TokenRange& b) { return a.first < b.first; });
+    for (const TokenRange& range : all) append(range, groups[group]);
+  }
+  return {std::move(groups), place_ / members};
+}
+
+TokenCut TokenCut::in_group(int members) const {
+  if (members == 1 || is_whole()) return {};
+  const TokenCut groups = of_groups(members);
+  const std::vector<TokenRange> all{{0, tokens()}};
+  const std::span<const TokenRange> own = groups.is_whole() ? std::span(all) : groups.own();
+  std::vector<std::vector<TokenRange>> ranges(static_cast<size_t>(members));
+  for (size_t member = 0; member < ranges.size(); ++member)
+    for (const TokenRange& range : of(place_ / members * members + static_cast<int>(member)))
+      for_each_range(own, [&](const TokenRange& group, int64_t before) {
+        const int64_t begin = std::max(range.first, group.first),
+                      end = std::min(range.first + range.count, group.first + group.count);
+        if (begin < end) append({before + begin - group.first, end - begin}, ranges[member]);
+      });
+  return {std::move(ranges), place_ % members};
 }
 
 TokenCut TokenCut::part(int64_t first, int64_t count) const {

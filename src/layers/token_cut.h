@@ -25,11 +25,12 @@ class TokenCut {
   // many consecutive tokens of each.
   static TokenCut of_parts(std::span<const int64_t> lengths, int ranks, int place);
 
-  // The same with two pieces of each part, chosen so that all ranks have about the same cost: the piece that
-  // costs most with the one that costs least, and so on. Lengths are multiples of 2 · `ranks`. `costs` of all
-  // tokens, in the parts' order.
+  // The same between groups of `members` ranks that follow one another, with two pieces of each part for a
+  // group, chosen so that all groups have about the same cost: the piece that costs most with the one that
+  // costs least, and so on. The members have as many consecutive ones each of a group's tokens of a part.
+  // Lengths are multiples of 2 · `ranks`. `costs` of all tokens, in the parts' order.
   static TokenCut balanced(std::span<const int64_t> lengths, std::span<const int64_t> costs, int ranks,
-                           int place);
+                           int members, int place);
 
   bool is_whole() const { return ranges_.empty(); }
   int ranks() const { return is_whole() ? 1 : static_cast<int>(ranges_.size()); }
@@ -59,6 +60,11 @@ class TokenCut {
   // [tokens, …] of all ranks, rank after rank, to the order of the tokens and back; itself where that is one.
   Tensor in_order(const Tensor& by_rank) const;
   Tensor by_rank(const Tensor& all) const;
+  // Between groups of `members` ranks that follow one another: each has the tokens of its members. Whole
+  // where one group has all ranks.
+  TokenCut of_groups(int members) const;
+  // Of the tokens of this rank's group alone, counted in their order, between its members.
+  TokenCut in_group(int members) const;
   // Of consecutive tokens alone, counted from the first of them.
   TokenCut part(int64_t first, int64_t count) const;
 

@@ -47,6 +47,8 @@ Json::Object mesh_json(const Mesh& mesh) {
     if (axis.degree == &Mesh::shard) json.emplace_back("shard_level", mesh.shard_level);
     if (axis.degree == &Mesh::context && mesh.context > 1)
       json.emplace_back("context_method", name_of(mesh.context_method));
+    if (axis.degree == &Mesh::context && mesh.context_heads > 0)
+      json.emplace_back("context_heads", mesh.context_heads);
     if (axis.degree == &Mesh::tensor) json.emplace_back("sequence", mesh.sequence);
   }
   return json;

@@ -32,6 +32,7 @@ MeshGroups::MeshGroups(collectives::Group& ranks, const Mesh& mesh) : ranks_(ran
                   }));
   tensor_ = along("tensor", {&Mesh::tensor});
   context_ = along("context", {&Mesh::context});
+  if (context_) context_groups_ = std::make_unique<layers::ContextGroups>(*context_);
   expert_ = along("expert", {&Mesh::expert});
   if (expert_) expert_->use_own_stream();  // token dispatch overlaps with the shared experts
   shard_ = along("shard", {&Mesh::shard, &Mesh::expert, &Mesh::context});
@@ -71,8 +72,15 @@ UpdateRanks MeshGroups::update() const {
 }
 
 layers::ModelRanks MeshGroups::model() const {
-  return {mesh_,         place(),      tensor_.get(),       context_.get(),
-          expert_.get(), shard_.get(), expert_shard_.get(), {stages_.get(), {}}};
+  return {mesh_,
+          place(),
+          tensor_.get(),
+          context_.get(),
+          expert_.get(),
+          shard_.get(),
+          expert_shard_.get(),
+          {stages_.get(), {}},
+          context_groups_.get()};
 }
 
 collectives::Group& MeshGroups::rows() const {
@@ -98,6 +106,8 @@ std::vector<collectives::Group*> MeshGroups::groups() const {
   for (const auto* const part : {&stage_, &stages_, &results_, &data_, &rows_, &tensor_, &context_, &expert_,
                                  &shard_, &replicate_, &expert_shard_, &experts_})
     if (*part != nullptr) all.push_back(part->get());
+  if (context_groups_)
+    for (collectives::Group* const part : context_groups_->made()) all.push_back(part);
   return all;
 }
 

@@ -49,6 +49,7 @@ class MeshGroups {
   std::unique_ptr<collectives::Group> stage_, stages_, results_;
   std::unique_ptr<collectives::Group> data_, rows_, tensor_, context_, expert_, shard_, replicate_,
       expert_shard_, experts_;
+  std::unique_ptr<layers::ContextGroups> context_groups_;  // of context_; null where that is
 };
 
 }  // namespace temper::parallel

@@ -14,6 +14,8 @@ std::string_view name_of(ContextMethod method) {
       return "ulysses";
     case ContextMethod::kKeys:
       return "ring";
+    case ContextMethod::kBoth:
+      return "usp";
     case ContextMethod::kAuto:
       return "auto";
   }
@@ -65,6 +67,7 @@ std::string to_string(const Mesh& mesh) {
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis.name, mesh.*axis.degree);
   if (mesh.context > 1 && mesh.context_method != ContextMethod::kAuto)
     text += fmt::format(", context_method {}", name_of(mesh.context_method));
+  if (mesh.context_heads > 0) text += fmt::format(", context_heads {}", mesh.context_heads);
   if (mesh.shard_level > 1) text += fmt::format(", shard_level {}", mesh.shard_level);
   return text;
 }

@@ -8,10 +8,11 @@
 namespace temper {
 
 // How context ranks bring the tokens of a row together where they meet: each gets all tokens of some heads
-// (Ulysses), or the keys and values of all tokens. The first is taken unless heads cannot be divided so.
-enum class ContextMethod { kAuto, kHeads, kKeys };
+// (Ulysses), or the keys and values of all tokens, or groups of them do the first within a group and the
+// second between groups. As many as can exchange heads do, unless a run asks for something else.
+enum class ContextMethod { kAuto, kHeads, kKeys, kBoth };
 
-std::string_view name_of(ContextMethod method);  // "auto", "ulysses", "ring"
+std::string_view name_of(ContextMethod method);  // "auto", "ulysses", "ring", "usp"
 
 struct Mesh;
 using MeshDegree = int Mesh::*;  // a name, as nvcc writes the type itself so that its host compiler warns
@@ -27,6 +28,8 @@ struct Mesh {
   // Activation Recomputation in Large Transformer Models", 2022); otherwise all of them have all.
   bool sequence = true;
   ContextMethod context_method = ContextMethod::kAuto;
+  int context_heads =
+      0;  // of the context ranks how many exchange heads; 0: what the method and the model say
   // What sharded ranks have parts of: 1, masters and moments; 2, sums of gradients, too; 3, the layers'
   // matrices, too, which are whole only while a layer computes.
   int shard_level = 1;

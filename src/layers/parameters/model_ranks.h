@@ -3,6 +3,7 @@
 
 #include "autograd/tape.h"
 #include "collectives/group.h"
+#include "layers/parameters/context_groups.h"
 #include "weights/layout.h"
 
 namespace temper::layers {
@@ -41,6 +42,7 @@ struct ModelRanks {
   collectives::Group* shard = nullptr;         // that shard weights and states; null if nothing is sharded
   collectives::Group* expert_shard = nullptr;  // the same of experts
   ModelStages stages = {};                     // that the mesh is one of
+  ContextGroups* context_groups = nullptr;     // of the context ranks
 
   int tensor_ranks() const { return tensor == nullptr ? 1 : tensor->size(); }
   int tensor_place() const { return tensor == nullptr ? 0 : tensor->rank(); }

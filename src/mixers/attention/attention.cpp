@@ -136,11 +136,14 @@ class BoundAttention : public layers::BoundMixer {
     const Var sinks = sinks_.leaf(tape);
     if (pass.context == nullptr) return attend(tape, heads, sinks, pass);
     const layers::ContextPass& context = *pass.context;
-    if (context.keys() != nullptr) return attend_to_all(tape, heads, sinks, context);
-    const std::vector<Var> own = context.own_of_heads(tape, {heads.q, heads.k, heads.v});
-    const Var own_sinks =
-        sinks_.exists() ? context.own_rows(tape, sinks, {{config_.num_heads, config_.num_heads}}) : Var{};
-    return context.tokens_of_heads(tape, attend(tape, {own[0], own[1], own[2]}, own_sinks, pass));
+    const std::vector<Var> all = context.heads.own_of_heads(tape, {heads.q, heads.k, heads.v});
+    const ops::RotatedHeads own{all[0], all[1], all[2]};
+    const Var own_sinks = sinks_.exists()
+                              ? context.heads.own_rows(tape, sinks, {{config_.num_heads, config_.num_heads}})
+                              : Var{};
+    return context.heads.tokens_of_heads(tape, context.documents
+                                                   ? attend_to_all(tape, own, own_sinks, context)
+                                                   : attend(tape, own, own_sinks, pass));
   }
 
   // Of all tokens.
@@ -153,14 +156,14 @@ class BoundAttention : public layers::BoundMixer {
     return attend(tape, {heads.q, k, v}, sinks, pass.cu_seqlens_q, pass.cu_seqlens_k);
   }
 
-  // The rank's own queries, and the keys and values of all tokens of its context ranks.
+  // The queries that are here, and the keys and values of all tokens.
   Var attend_to_all(Tape& tape, const ops::RotatedHeads& heads, const Var& sinks,
                     const layers::ContextPass& context) const {
-    const int64_t dim = config_.head_dim, columns = config_.num_kv_heads * dim;
-    const Var all = context.all_tokens(
+    const int64_t dim = config_.head_dim, columns = heads.k.shape()[1] * dim;
+    const Var all = context.keys.all_tokens(
         tape,
         layers::join_columns(tape, {layers::merge_heads(tape, heads.k), layers::merge_heads(tape, heads.v)}));
-    const layers::ContextKeys& keys = *context.keys();
+    const layers::ContextKeys& keys = *context.documents;
     const std::vector<Var> parts =
         layers::split_columns(tape, primitives::gather_rows(tape, all, keys.seen), {columns, columns});
     return attend(
@@ -225,10 +228,9 @@ class Attention : public layers::Mixer {
     return attention(own);
   }
 
-  std::string refuses_context(int ranks, ContextMethod method) const override {
-    if (method == ContextMethod::kKeys) return {};
-    const std::string queries = layers::refuses_heads("query heads", c_.num_heads, ranks);
-    return queries.empty() ? layers::refuses_shared_heads("key heads", c_.num_kv_heads, ranks) : queries;
+  std::string refuses_context(int, int heads) const override {
+    const std::string queries = layers::refuses_heads("query heads", c_.num_heads, heads);
+    return queries.empty() ? layers::refuses_shared_heads("key heads", c_.num_kv_heads, heads) : queries;
   }
 
   void name_ops(layers::OpScope& ops) const override {

@@ -94,7 +94,7 @@ class BoundGatedDelta : public layers::BoundMixer {
     return around(tape, x, pass, [&](const Projected& in, const ops::Gates& gates) {
       const ops::Documents documents{pass.cu_seqlens_q, pass.continued};
       return pass.context == nullptr ? mix(tape, c_, {in.qkv, gates, nullptr}, documents, pass.rows, {})
-             : pass.context->spans() ? by_states(tape, in, gates, pass)
+             : pass.context->spans   ? by_states(tape, in, gates, pass)
                                      : by_heads(tape, in, gates, documents, *pass.context);
     });
   }
@@ -181,12 +181,12 @@ class BoundGatedDelta : public layers::BoundMixer {
   Var by_heads(Tape& tape, const Projected& in, const ops::Gates& gates, const ops::Documents& documents,
                const layers::ContextPass& context) const {
     const layers::ColumnBlock heads{c_.heads, c_.heads};
-    const Var qkv = context.own_heads(tape, {{in.qkv, blocks()}})[0];
-    const std::vector<Var> own = context.own_heads(tape, {{gates.g, {heads}}, {gates.beta, {heads}}});
+    const Var qkv = context.all.own_heads(tape, {{in.qkv, blocks()}})[0];
+    const std::vector<Var> own = context.all.own_heads(tape, {{gates.g, {heads}}, {gates.beta, {heads}}});
     const ops::Gates own_gates{layers::compact(tape, own[0]), layers::compact(tape, own[1])};
-    const Var y = mix(tape, c_.on_context_ranks(context.ranks()), {qkv, own_gates, &context}, documents,
-                      context.rows(), {});
-    return context.tokens_of_heads(tape, y);
+    const Var y = mix(tape, c_.on_context_ranks(context.all.ranks()), {qkv, own_gates, &context}, documents,
+                      context.rows, {});
+    return context.all.tokens_of_heads(tape, y);
   }
 
   // Of the rank's tokens all heads.
@@ -195,7 +195,7 @@ class BoundGatedDelta : public layers::BoundMixer {
     const WindowedTokens own = entering_windows(tape, in.qkv, c_.width, context);
     const Heads heads = heads_of(
         tape, c_,
-        convolve(tape, {own.x, gates, nullptr}, pass.rows, {context.spans()->starts}, {own.windows, {}}),
+        convolve(tape, {own.x, gates, nullptr}, pass.rows, {context.spans->starts}, {own.windows, {}}),
         in.qkv.dtype());
     return pass_states(tape, {heads.q, heads.k, heads.v, gates.g, gates.beta, {}}, rule_.op({}),
                        rule_.chunks(), context,
@@ -205,7 +205,7 @@ class BoundGatedDelta : public layers::BoundMixer {
 
   // The rows of q|k|v whose channels are here.
   Var columns_of(Tape& tape, const Var& weight, const layers::ContextPass* context) const {
-    const Var own = context == nullptr ? weight : context->own_rows(tape, weight, blocks());
+    const Var own = context == nullptr ? weight : context->all.own_rows(tape, weight, blocks());
     return p::reshape(tape, own, {own.shape()[0], c_.width});
   }
 

@@ -60,7 +60,7 @@ class GatedDelta : public layers::Mixer {
   }
 
   // Its heads are divided in either way.
-  std::string refuses_context(int ranks, ContextMethod) const override {
+  std::string refuses_context(int ranks, int) const override {
     const std::string values = layers::refuses_heads("value heads of gated delta layers", c_.heads, ranks);
     return values.empty()
                ? layers::refuses_shared_heads("key heads of gated delta layers", c_.key_heads, ranks)

@@ -47,14 +47,14 @@ class StateChain {
       ends.narrow(0, span.place, 1).copy_from(ops::delta_final_states(bound_, last));
       if (span.through()) maps_.narrow(0, span.place, 1).copy_from(map_of(last));
     }
-    ends = context_.of_all_ranks("states behind the tokens of context ranks", ends);
+    ends = context_.all.of_all_ranks("states behind the tokens of context ranks", ends);
     if (maps_.defined())
-      maps_ = context_.of_all_ranks("what the tokens of context ranks make of states", maps_);
+      maps_ = context_.all.of_all_ranks("what the tokens of context ranks make of states", maps_);
     const Tensor found = empty_own(ends);
     Tensor state;
     for (size_t s = 0; s < spans().all.size(); ++s) {
       const ContextSpan& span = spans().all[s];
-      if (span.rank == context_.place()) put(state, span.enters, found, own_place(s));
+      if (span.rank == context_.all.place()) put(state, span.enters, found, own_place(s));
       state = span.leaves ? moved(ends, s, span.through() ? state : Tensor(), false) : Tensor();
     }
     return found;
@@ -70,19 +70,19 @@ class StateChain {
           .copy_from(ops::delta_initial_gradients(bound_, document_of(all, span.first, span.first_tokens),
                                                   dy.narrow(0, span.first, span.first_tokens)));
     }
-    starts = context_.of_all_ranks("gradients of states before the tokens of context ranks", starts);
+    starts = context_.all.of_all_ranks("gradients of states before the tokens of context ranks", starts);
     const Tensor found = empty_own(starts);
     Tensor dstate;
     for (size_t s = spans().all.size(); s-- > 0;) {
       const ContextSpan& span = spans().all[s];
-      if (span.rank == context_.place()) put(dstate, span.leaves, found, own_place(s));
+      if (span.rank == context_.all.place()) put(dstate, span.leaves, found, own_place(s));
       dstate = span.enters ? moved(starts, s, span.through() ? dstate : Tensor(), true) : Tensor();
     }
     return found;
   }
 
  private:
-  const ContextSpans& spans() const { return *context_.spans(); }
+  const ContextSpans& spans() const { return *context_.spans; }
   int64_t own_place(size_t span) const {
     return std::find(spans().own.begin(), spans().own.end(), span) - spans().own.begin();
   }
@@ -170,7 +170,7 @@ std::vector<Var> cut(Tape& tape, const Var& x, const std::vector<Group>& groups)
 
 Var pass_states(Tape& tape, const ChunkGatedDeltaRule::Inputs& in, const ChunkGatedDeltaRule& given,
                 ops::Bound<ChunkGatedDeltaRule> bound, const ContextPass& context, const DeltaRule& rule) {
-  const ContextSpans& spans = *context.spans();
+  const ContextSpans& spans = *context.spans;
   if (!spans.any_enters()) return rule(in, {spans.starts}, false).y;
   ChunkGatedDeltaRule op = given;
   op.q = in.q.value;

@@ -155,38 +155,50 @@ class BoundLatentAttention : public layers::BoundMixer {
 
   Var attend_to(Tape& tape, const Var& q, const Var& latent, const Var& k_rope, const AdaptedRows& rows,
                 const Pass& pass) const {
-    if (pass.context != nullptr && pass.context->keys() != nullptr)
-      return attend_to_all(tape, q, latent, k_rope, *pass.context);
-    const KeysAndValues all = expand(tape, latent, k_rope, rows);
-    if (pass.context == nullptr) return attend_to(tape, q, all, pass);
-    const std::vector<Var> own = pass.context->own_of_heads(tape, {q, all.k, all.v});
-    return pass.context->tokens_of_heads(tape, attend_to(tape, own[0], {own[1], own[2]}, pass));
+    if (pass.context != nullptr) return attend_to_all(tape, q, latent, k_rope, pass);
+    return attend_to(tape, q, expand(tape, latent, k_rope, rows), pass);
   }
 
   struct KeysAndValues {
     Var k, v;  // [tokens, heads, dim]
   };
   KeysAndValues expand(Tape& tape, const Var& latent, const Var& k_rope, const AdaptedRows& rows) const {
+    return heads_of(tape, kv_b_(tape, latent, rows), k_rope, c_.num_heads);
+  }
+  KeysAndValues heads_of(Tape& tape, const Var& kv, const Var& k_rope, int64_t heads) const {
     ops::LatentHeads expansion;
-    expansion.heads = c_.num_heads;
+    expansion.heads = heads;
     expansion.nope_dim = c_.qk_nope_head_dim;
-    const auto [k, v] = ops::latent_heads(tape, heads_, kv_b_(tape, latent, rows), k_rope, expansion);
+    const auto [k, v] = ops::latent_heads(tape, heads_, kv, k_rope, expansion);
     return {k, v};
+  }
+  // Of the heads that are the rank's of several that exchange them.
+  KeysAndValues expand_own(Tape& tape, const Var& latent, const Var& k_rope,
+                           const layers::ContextPass& context) const {
+    const int ranks = context.heads.ranks(), place = context.heads.place();
+    if (ranks == 1) return expand(tape, latent, k_rope, context.rows);
+    const layers::ColumnBlock heads{s_.kv, c_.num_heads};
+    const Var kv = kv_b_.columns(tape, latent, context.rows,
+                                 {heads.first_column(place, ranks), heads.own_columns(ranks)});
+    return heads_of(tape, kv, k_rope, c_.num_heads / ranks);
   }
   static KeysAndValues chosen(Tape& tape, const KeysAndValues& all, const primitives::ChosenRows& rows) {
     return {primitives::gather_rows(tape, all.k, rows), primitives::gather_rows(tape, all.v, rows)};
   }
 
-  // The rank's own queries, and what all tokens of its context ranks keep: latents travel, not the keys and
-  // values of all heads.
-  Var attend_to_all(Tape& tape, const Var& q, const Var& latent, const Var& k_rope,
-                    const layers::ContextPass& context) const {
-    const Var all = context.all_tokens(tape, layers::join_columns(tape, {latent, k_rope}));
+  // What all tokens of the context ranks keep, and the queries that are here: latents travel, not the keys
+  // and values of heads.
+  Var attend_to_all(Tape& tape, const Var& q, const Var& latent, const Var& k_rope, const Pass& pass) const {
+    const layers::ContextPass& context = *pass.context;
+    const Var all = context.all.all_tokens(tape, layers::join_columns(tape, {latent, k_rope}));
     const std::vector<Var> parts = layers::split_columns(tape, all, {c_.kv_lora_rank, c_.qk_rope_head_dim});
-    const KeysAndValues heads =
-        expand(tape, layers::compact(tape, parts[0]), layers::compact(tape, parts[1]), context.rows());
-    const layers::ContextKeys& keys = *context.keys();
-    return attend(tape, q, chosen(tape, heads, keys.seen), keys.cu_seqlens_q, keys.cu_seqlens_k);
+    const KeysAndValues own =
+        expand_own(tape, layers::compact(tape, parts[0]), layers::compact(tape, parts[1]), context);
+    const Var queries = context.heads.own_of_heads(tape, {q})[0];
+    if (!context.documents) return context.heads.tokens_of_heads(tape, attend_to(tape, queries, own, pass));
+    const layers::ContextKeys& keys = *context.documents;
+    return context.heads.tokens_of_heads(
+        tape, attend(tape, queries, chosen(tape, own, keys.seen), keys.cu_seqlens_q, keys.cu_seqlens_k));
   }
 
   // Of all tokens.

@@ -63,9 +63,8 @@ class LatentAttention : public layers::Mixer {
     return latent_attention(own);
   }
 
-  std::string refuses_context(int ranks, ContextMethod method) const override {
-    if (method == ContextMethod::kKeys) return {};
-    return layers::refuses_heads("heads of latent attention", c_.num_heads, ranks);
+  std::string refuses_context(int, int heads) const override {
+    return layers::refuses_heads("heads of latent attention", c_.num_heads, heads);
   }
 
   void name_ops(layers::OpScope& ops) const override {

@@ -98,6 +98,8 @@ Json to_json(const LayoutPlan& plan) {
     for (const MeshAxis& axis : kMeshAxes) degrees.emplace_back(axis.name, cost.layout.mesh.*axis.degree);
     degrees.emplace_back("shard_level", cost.layout.mesh.shard_level);
     degrees.emplace_back("context_method", temper::name_of(cost.layout.mesh.context_method));
+    if (cost.layout.mesh.context_heads > 0)
+      degrees.emplace_back("context_heads", cost.layout.mesh.context_heads);
     degrees.emplace_back("pipeline", cost.layout.pipeline);
     degrees.emplace_back("pipeline_chunks", cost.layout.chunks);
     const double speed = tokens_per_second(plan, cost);

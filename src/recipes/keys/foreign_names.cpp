@@ -85,7 +85,7 @@ const ForeignNames kForeign[] = {
       "ddp_timeout"}},
     {"'mpirun' or 'srun' starts the ranks on several machines, which share the output folder: docs/ranks.md",
      {"nnodes", "num_nodes", "node_rank", "machine_rank", "num_machines", "master_addr", "main_process_ip"}},
-    {"use 'parallel.context', with '--ranks N', and 'parallel.context_method' for ulysses or ring: "
+    {"use 'parallel.context', with '--ranks N', and 'parallel.context_method' for ulysses, ring or usp: "
      "docs/ranks.md",
      {"context_parallel_size", "cp_size", "context_parallel_degree", "ulysses_size", "ulysses_parallel_size",
       "ulysses_sequence_parallel_size", "sequence_parallel_size", "sp_size", "sequence_parallel_degree"}},

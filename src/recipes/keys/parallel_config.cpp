@@ -71,10 +71,19 @@ void describe(config::Schema& s, ParallelConfig& c) {
          "that are too long for one; auto is all ranks that the other degrees leave.");
   s.choice(
       "context_method", c.context_method,
-      {{"auto", ContextMethod::kAuto}, {"ulysses", ContextMethod::kHeads}, {"ring", ContextMethod::kKeys}},
+      {{"auto", ContextMethod::kAuto},
+       {"ulysses", ContextMethod::kHeads},
+       {"ring", ContextMethod::kKeys},
+       {"usp", ContextMethod::kBoth}},
       "How context ranks compute attention: ulysses gives each of them all tokens of some heads, ring the "
-      "keys and values of all tokens; auto is ulysses where the heads can be divided. Delta layers of "
-      "hybrids exchange heads with ulysses; otherwise ranks pass states on.");
+      "keys and values of all tokens. With usp ranks exchange heads within groups, and keys and values "
+      "between the groups. auto takes the largest groups that the heads allow: one of all ranks, which is "
+      "ulysses, several, or groups of one rank, which is ring. Delta layers of hybrids exchange heads with "
+      "ulysses; otherwise ranks pass states on.");
+  s.field("context_heads", c.context_heads,
+          "The number of neighboring context ranks that exchange heads, with auto or usp. It divides "
+          "parallel.context and the heads of every layer; by default it is the greatest number that does.")
+      .at_least(1);
   degree(
       "tensor",
       "The number of ranks that divide every layer: heads, widths and the vocabulary; auto is all ranks that "

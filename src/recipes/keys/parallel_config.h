@@ -26,6 +26,7 @@ struct ParallelConfig {
   PipelineSchedule pipeline_schedule = PipelineSchedule::kAuto;
   parallel::ScheduleKind schedule() const;
   ContextMethod context_method = ContextMethod::kAuto;
+  std::optional<int64_t> context_heads;  // absent: what the method and the model say
   int64_t shard_level = 1;
   std::optional<bool> sequence;  // absent: with more than one tensor rank
   bool check = false;

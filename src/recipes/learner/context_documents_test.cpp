@@ -101,7 +101,8 @@ TEST(ContextDocuments, ATokenChangesItsDocumentAlone) {
   constexpr ContextMethod kKeys = ContextMethod::kKeys;
   for (const char* const type : {"qwen3", "qwen3_next", "deepseek_v3", "gpt_oss"})
     for (const Mesh& mesh :
-         {Mesh{.context = 2}, Mesh{.context = 4}, Mesh{.context = 2, .context_method = kKeys}})
+         {Mesh{.context = 2}, Mesh{.context = 4}, Mesh{.context = 2, .context_method = kKeys},
+          Mesh{.context = 4, .context_method = ContextMethod::kBoth}})
       expect_change_in_the_second(type, {37, 51, 40}, 20, mesh);
   expect_change_in_the_second("qwen3_next", {37, 51, 40}, 20,
                               {.context = 2, .context_method = ContextMethod::kHeads});
@@ -111,7 +112,8 @@ TEST(ContextDocuments, ATokenChangesItsDocumentAlone) {
 TEST(ContextDocuments, StatesOfDocumentsPassThroughRanks) {
   for (const std::vector<int64_t>& lengths :
        {std::vector<int64_t>{20, 63, 45}, {31, 62, 35}, {31, 64, 33}, {1, 64, 63}})
-    for (const Mesh& mesh : {Mesh{.context = 4}, Mesh{.context = 2, .context_method = ContextMethod::kKeys}})
+    for (const Mesh& mesh : {Mesh{.context = 4}, Mesh{.context = 2, .context_method = ContextMethod::kKeys},
+                             Mesh{.context = 4, .context_method = ContextMethod::kBoth}})
       expect_change_in_the_second("qwen3_next", lengths, 2, mesh);
 }
 

@@ -68,16 +68,6 @@ QuantizeOptions clipped(quantizers::CalibrationMethod method) {
           true,
           method};
 }
-// Each end of a range is the farthest of the ranks'.
-QuantizeOptions asymmetric() {
-  const QuantizerKind rows{"int8", Sharing::kRow, 0, false, "", false},
-      blocks{"int4", Sharing::kBlock, 16, false, "", false},
-      whole{"int8", Sharing::kTensor, 0, false, "", false};
-  return {"",
-          {{"layers.*.attention.qkv", rows, whole},
-           {"layers.*.attention.output", whole, whole},
-           {"layers.*.mlp.experts.*", blocks, whole}}};
-}
 QuantizeOptions narrow_blocks() {
   return {"", {{"layers.*", QuantizerKind{"nvfp4"}, QuantizerKind{"nvfp4"}}}};
 }

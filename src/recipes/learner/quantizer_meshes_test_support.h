@@ -30,6 +30,18 @@ inline Json mixture() {
   return config;
 }
 
+// Ranges with two ends, of rows, blocks and whole matrices: each end is the farthest of the ranks'.
+inline QuantizeOptions asymmetric() {
+  using quantizers::QuantizerKind, quantizers::Sharing;
+  const QuantizerKind rows{"int8", Sharing::kRow, 0, false, "", false},
+      blocks{"int4", Sharing::kBlock, 16, false, "", false},
+      whole{"int8", Sharing::kTensor, 0, false, "", false};
+  return {"",
+          {{"layers.*.attention.qkv", rows, whole},
+           {"layers.*.attention.output", whole, whole},
+           {"layers.*.mlp.experts.*", blocks, whole}}};
+}
+
 struct Ranked {
   Ranked(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) : groups(ranks, mesh) {
     calibration.method = options.calibration;

@@ -11,25 +11,14 @@ namespace temper::recipes {
 namespace {
 
 using quantizers::QuantizerKind;
-using quantizers::Sharing;
 using namespace quantizer_meshes_test;
 
-QuantizeOptions fp8() {
+QuantizeOptions fp8_and_inputs() {
   const QuantizerKind own{"fp8"};
   return {"",
           {{"layers.*.attention.*", own, own},
            {"layers.*.attention.qkv", {}, {}, {}, own},
            {"layers.*.mlp.experts.*", own, own}}};
-}
-// Ranges with two ends, of rows, blocks and whole matrices.
-QuantizeOptions asymmetric() {
-  const QuantizerKind rows{"int8", Sharing::kRow, 0, false, "", false},
-      blocks{"int4", Sharing::kBlock, 16, false, "", false},
-      whole{"int8", Sharing::kTensor, 0, false, "", false};
-  return {"",
-          {{"layers.*.attention.qkv", rows, whole},
-           {"layers.*.attention.output", whole, whole},
-           {"layers.*.mlp.experts.*", blocks, whole}}};
 }
 
 struct Learned {
@@ -77,7 +66,7 @@ void expect_one(const QuantizeOptions& options, const Mesh& mesh, const Learned&
 }
 
 TEST(QuantizerStages, AmaxLossAndGradientsAreOneRanks) {
-  for (const QuantizeOptions& options : {fp8(), asymmetric()}) {
+  for (const QuantizeOptions& options : {fp8_and_inputs(), asymmetric()}) {
     Ranked ranked(collectives::alone(), {}, options);
     const Learned one = learn(ranked, collectives::alone(), nullptr);
     ASSERT_FALSE(one.amax.empty());

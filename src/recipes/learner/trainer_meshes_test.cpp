@@ -123,7 +123,20 @@ TEST(TrainerMeshes, ContextRanksThatGatherKeysLearnWhatOneRankDoes) {
        {"qwen3", "gpt_oss", "gemma3_text", "deepseek_v3", "qwen3_next", "qwen3_5_text"})
     expect_one(type, {{.context = 2, .context_method = kKeys}, {.context = 4, .context_method = kKeys}}, 1);
   expect_one("qwen3_moe", {{.context = 2, .tensor = 2, .expert = 2, .context_method = kKeys}}, 1);
-  expect_one("olmo2", {{.context = 8}}, 1);  // more ranks than heads
+  expect_one("olmo2", {{.context = 8, .context_method = kKeys}}, 1);  // more ranks than heads
+}
+
+// Two groups of two ranks each, or of four: heads travel within a group, and keys and values between groups.
+TEST(TrainerMeshes, GroupsOfContextRanksLearnWhatOneRankDoes) {
+  constexpr ContextMethod kBoth = ContextMethod::kBoth;
+  for (const char* const type :
+       {"qwen3", "gpt_oss", "gemma3_text", "olmo2", "deepseek_v3", "qwen3_next", "qwen3_5_text"})
+    expect_one(type, {{.context = 4, .context_method = kBoth}}, 1);
+  expect_one(
+      "qwen3",
+      {{.context = 8}, {.context = 4, .tensor = 2}, {.replicate = 2, .context = 4, .context_heads = 2}}, 1);
+  expect_one("qwen3_moe", {{.context = 4, .expert = 2, .context_method = kBoth}}, 1);
+  expect_one("deepseek_v3", {{.context = 4, .context_method = kBoth}}, 3);
 }
 
 }  // namespace

@@ -64,8 +64,10 @@ std::vector<int> levels_of(const RunConfig& config, const Mesh& mesh) {
 
 std::vector<ContextMethod> methods_of(const RunConfig& config, const Mesh& mesh) {
   if (mesh.context == 1) return {ContextMethod::kAuto};
+  if (config.parallel.context_heads) return {ContextMethod::kBoth};
   if (config.parallel.context_method != ContextMethod::kAuto) return {config.parallel.context_method};
-  return {ContextMethod::kHeads, ContextMethod::kKeys};
+  if (divisors_of(mesh.context).size() == 2) return {ContextMethod::kHeads, ContextMethod::kKeys};
+  return {ContextMethod::kHeads, ContextMethod::kKeys, ContextMethod::kBoth};
 }
 
 // Whether the program takes a layout. What the model says of it depends on some of its numbers alone, and is
@@ -111,7 +113,8 @@ std::string to_string(const RunLayout& layout) {
   for (const MeshAxis& axis : kMeshAxes) {
     if (mesh.*axis.degree > 1) parts.push_back(fmt::format("{} {}", axis.name, mesh.*axis.degree));
     if (axis.degree == &Mesh::context && mesh.context > 1)
-      parts.back() += fmt::format(" {}", name_of(mesh.context_method));
+      parts.back() += fmt::format(" {}{}", name_of(mesh.context_method),
+                                  mesh.context_heads > 0 ? fmt::format(" of {}", mesh.context_heads) : "");
   }
   if (mesh.shard_level > 1) parts.push_back(fmt::format("level {}", mesh.shard_level));
   if (layout.pipeline > 1)
@@ -128,6 +131,7 @@ std::string flags_of(const RunLayout& layout) {
   for (const MeshAxis& axis : kMeshAxes)
     if (layout.mesh.*axis.degree > 1) add(axis.name, layout.mesh.*axis.degree);
   if (layout.mesh.context > 1) add("context_method", name_of(layout.mesh.context_method));
+  if (layout.mesh.context_heads > 0) add("context_heads", layout.mesh.context_heads);
   if (layout.mesh.shard_level > 1) add("shard_level", layout.mesh.shard_level);
   if (layout.pipeline > 1) add("pipeline", layout.pipeline);
   if (layout.chunks > 1) add("pipeline_chunks", layout.chunks);
@@ -141,6 +145,8 @@ RunConfig with_layout(RunConfig config, const RunLayout& layout) {
   config.parallel.pipeline_chunks = layout.chunks;
   config.parallel.pipeline_schedule = PipelineSchedule::kAuto;
   config.parallel.context_method = layout.mesh.context_method;
+  config.parallel.context_heads.reset();
+  if (layout.mesh.context_heads > 0) config.parallel.context_heads = layout.mesh.context_heads;
   config.parallel.shard_level = layout.mesh.shard_level;
   return config;
 }
@@ -165,6 +171,8 @@ RunLayouts layouts_of(int ranks, const layers::DecoderConfig& model, const RunCo
           for (const int level : levels_of(config, divided)) {
             RunLayout layout{divided, pipeline, chunks};
             layout.mesh.context_method = method;
+            if (divided.context > 1)
+              layout.mesh.context_heads = static_cast<int>(config.parallel.context_heads.value_or(0));
             layout.mesh.shard_level = level;
             add(layout);
           }

@@ -21,6 +21,13 @@ RunLayouts layouts(int ranks, const char* type, const RunConfig& config = {}, in
   return layouts_of(ranks, model_of(type), config, rows);
 }
 
+std::vector<ContextMethod> methods_of(int context) {
+  if (context == 1) return {ContextMethod::kAuto};
+  std::vector<ContextMethod> methods{ContextMethod::kHeads, ContextMethod::kKeys};
+  if (context == 4 || context >= 6) methods.push_back(ContextMethod::kBoth);  // has groups
+  return methods;
+}
+
 // Every product of degrees that mesh_of() and check_mesh() take is listed once, and nothing else is.
 TEST(Layouts, AreThoseThatTheProgramAccepts) {
   for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next"}) {
@@ -49,8 +56,7 @@ TEST(Layouts, AreThoseThatTheProgramAccepts) {
         const auto [replicate, shard, context, tensor, expert, pipeline] =
             std::tuple(digits[0], digits[1], digits[2], digits[3], digits[4], digits[5]);
         for (const int chunks : pipeline == 1 ? std::vector{1} : std::vector{1, 2, 4})
-          for (const auto method : context == 1 ? std::vector{ContextMethod::kAuto}
-                                                : std::vector{ContextMethod::kHeads, ContextMethod::kKeys})
+          for (const auto method : methods_of(context))
             for (const int level : shard* context* expert == 1 ? std::vector{1} : std::vector{1, 2, 3})
               consider({{.replicate = replicate,
                          .shard = shard,

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "base/text.h"
+#include "layers/context_division.h"
 #include "recipes/plans/mesh_proposals.h"
 #include "recipes/plans/pipeline_checks.h"
 #include "recipes/plans/quantizer_checks.h"
@@ -29,6 +30,26 @@ int ranks_of_stage(const ParallelConfig& config, int ranks) {
     fail("[parallel.pipeline] is {}, but the number of ranks is {}, which it does not divide; set it to {}",
          config.pipeline, ranks, divisors_text(ranks));
   return static_cast<int>(ranks / config.pipeline);
+}
+
+// As the configuration names them; 0: it does not.
+int context_heads_of(const ParallelConfig& config, int context) {
+  if (!config.context_heads) return 0;
+  const int64_t heads = *config.context_heads;
+  if (context == 1)
+    fail(
+        "[parallel.context_heads] is about ranks that divide the tokens of rows, and parallel.context is 1; "
+        "leave it out");
+  if (config.context_method == ContextMethod::kHeads || config.context_method == ContextMethod::kKeys)
+    fail(
+        "[parallel.context_heads] is {}, but parallel.context_method is {}, which says it already; leave one "
+        "of "
+        "them out",
+        heads, name_of(config.context_method));
+  if (context % heads != 0)
+    fail("[parallel.context_heads] is {}, but parallel.context is {}, which it does not divide; set it to {}",
+         heads, context, divisors_text(context));
+  return static_cast<int>(heads);
 }
 
 // "a, b and c": of all axes but the first.
@@ -123,6 +144,7 @@ Mesh mesh_of(const RunConfig& run, int all_ranks) {
         "leave "
         "it out");
   mesh.context_method = config.context_method;
+  mesh.context_heads = context_heads_of(config, mesh.context);
   mesh.sequence = config.sequence.value_or(true);
   mesh.shard_level = static_cast<int>(config.shard_level);
   return mesh;
@@ -143,7 +165,7 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
   check_pipeline(config);
   check_quantized(mesh, model, config);
   if (mesh.tensor * mesh.expert > 1) check_divided(model, mesh, config);
-  if (mesh.context > 1) layers::context_method_of(model, mesh);  // says what cannot be divided
+  if (mesh.context > 1) layers::context_heads_of(model, mesh);  // says what cannot be divided
 }
 
 Mesh answering_mesh(const Mesh& stage, const layers::DecoderConfig& model, const RunConfig& config) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "layers/context_division.h"
 #include "models/model.h"
 #include "recipes/plans/mesh_proposals.h"
 #include "tests/support/errors.h"
@@ -26,10 +27,41 @@ TEST(Mesh, MixturesOnTensorRanksNeedSequenceParallelism) {
   EXPECT_EQ(refusal("qwen3", {.context = 3, .context_method = ContextMethod::kHeads}),
             "[parallel.context] is 3: 4 query heads cannot be divided equally between 3 ranks; set context "
             "to 1, 2 or 4, or context_method to ring");
+  EXPECT_EQ(refusal("qwen3", {.context = 6, .context_method = ContextMethod::kHeads}),
+            "[parallel.context] is 6: 4 query heads cannot be divided equally between 6 ranks; set context "
+            "to 1, 2 or 4, or context_method to usp or ring");
+  EXPECT_EQ(refusal("qwen3", {.context = 6, .context_method = ContextMethod::kBoth}), "");
+  EXPECT_EQ(
+      refusal("qwen3", {.context = 2, .context_method = ContextMethod::kBoth}),
+      "[parallel.context_method] is usp, but no number between 1 and 2 divides both the 2 context ranks "
+      "and the heads of every layer; set context to 4, 6 or 8, or context_method to ulysses or ring");
+  EXPECT_EQ(refusal("qwen3", {.context = 6, .context_heads = 3}),
+            "[parallel.context_heads] is 3: 4 query heads cannot be divided equally between 3 ranks; set it "
+            "to 1 or 2");
+  EXPECT_EQ(refusal("qwen3_next", {.context = 3, .context_heads = 1}),
+            "[parallel.context] is 3: 4 value heads of gated delta layers cannot be divided equally between "
+            "3 ranks; set context to 1, 2 or 4");
   EXPECT_EQ(refusal("qwen3_next", {.context = 3}),
             "[parallel.context] is 3: 4 value heads of gated delta layers cannot be divided equally between "
             "3 ranks; set context to 1, 2 or 4");
   EXPECT_EQ(refusal("qwen3", {.tensor = 2, .sequence = false}), "");
+}
+
+// As many as the heads and the ranks allow: 4 query heads and 2 key heads of qwen3, 4 of latent attention.
+TEST(Mesh, ContextRanksExchangeHeadsInTheLargestGroups) {
+  const auto heads = [](const char* type, const Mesh& mesh) {
+    return layers::context_heads_of(models::configure(tiny_config(type), "config.json"), mesh);
+  };
+  constexpr ContextMethod kBoth = ContextMethod::kBoth;
+  for (const auto& [context, most] : {std::pair(1, 1), {2, 2}, {3, 1}, {4, 4}, {6, 2}, {8, 4}, {12, 4}})
+    EXPECT_EQ(heads("qwen3", {.context = context}), most) << context;
+  EXPECT_EQ(heads("qwen3", {.context = 4, .tensor = 2}), 2);  // of two query heads and one key head
+  EXPECT_EQ(heads("qwen3", {.context = 4, .context_method = kBoth}), 2);
+  EXPECT_EQ(heads("qwen3", {.context = 8, .context_method = kBoth}), 4);
+  EXPECT_EQ(heads("qwen3", {.context = 8, .context_method = kBoth, .context_heads = 2}), 2);
+  EXPECT_EQ(heads("qwen3", {.context = 4, .context_method = ContextMethod::kKeys}), 1);
+  EXPECT_EQ(heads("deepseek_v3", {.context = 8}), 4);
+  EXPECT_EQ(heads("qwen3_next", {.context = 4, .context_method = kBoth}), 2);
 }
 
 RunConfig with_degrees_of(const ParallelConfig::Degrees& degrees) {

@@ -57,21 +57,22 @@ int64_t DocumentSpan::shared() const {
   return rest;
 }
 
-int64_t PassForm::token_step() const { return (padded ? kTokenStep : balanced ? 2 : 1) * context_ranks; }
+int64_t PassForm::token_step() const {
+  return (padded ? kTokenStep : context_heads < context_ranks ? 2 : 1) * context_ranks;
+}
 
 // A token attends to those before it and to itself.
 layers::TokenCut PassForm::cut(std::span<const int64_t> parts, const Tensor& positions) const {
-  if (!balanced) return layers::TokenCut::of_parts(parts, context_ranks, context_place);
+  if (context_heads == context_ranks) return layers::TokenCut::of_parts(parts, context_ranks, context_place);
   std::vector<int64_t> costs;
   const Tensor places = positions.narrow(0, 0, 1).contiguous();
   for (const int32_t position : places.values<int32_t>()) costs.push_back(position + 1);
-  return layers::TokenCut::balanced(parts, costs, context_ranks, context_place);
+  return layers::TokenCut::balanced(parts, costs, context_ranks, context_heads, context_place);
 }
 
 PassForm form_of(const layers::Decoder& model) {
   const layers::ModelRanks& ranks = model.ranks();
-  return {is_apart(model.device()), ranks.context_ranks(), ranks.context_place(),
-          model.context_method() == ContextMethod::kKeys};
+  return {is_apart(model.device()), ranks.context_ranks(), ranks.context_place(), model.context_heads()};
 }
 
 std::vector<DocumentSpan> own_documents(std::span<const DocumentSpan> documents, const Tensor& targets,

@@ -38,8 +38,9 @@ std::vector<DocumentSpan> own_documents(std::span<const DocumentSpan> documents,
 struct PassForm {
   bool padded = false;
   int context_ranks = 1, context_place = 0;
-  bool balanced =
-      false;  // context ranks have pieces of about the same cost of attention (TokenCut::balanced)
+  // Of them those that exchange heads (Decoder::context_heads): groups of this size have pieces of about the
+  // same cost of attention where there are several (TokenCut::balanced).
+  int context_heads = 1;
 
   // Of parts of these lengths, whose tokens have these positions (DecoderInput).
   layers::TokenCut cut(std::span<const int64_t> parts, const Tensor& positions) const;

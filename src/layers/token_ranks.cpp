@@ -1,9 +1,8 @@
-#include "layers/context_pass.h"
+#include "layers/token_ranks.h"
 
 #include "base/error.h"
 #include "layers/glue.h"
 #include "primitives/primitives.h"
-#include "weights/mesh.h"
 
 namespace temper::layers {
 namespace {
@@ -48,26 +47,20 @@ int64_t ColumnBlock::first_column(int rank, int ranks) const {
 
 std::string refuses_heads(std::string_view what, int64_t heads, int ranks) {
   if (heads % ranks == 0) return {};
-  return fmt::format("{} {} cannot be divided equally between {} ranks; set context to {}", heads, what,
-                     ranks, divisors_text(heads));
+  return fmt::format("{} {} cannot be divided equally between {} ranks", heads, what, ranks);
 }
 
 std::string refuses_shared_heads(std::string_view what, int64_t heads, int ranks) {
   return ranks % heads == 0 ? std::string() : refuses_heads(what, heads, ranks);
 }
 
-ContextPass::ContextPass(collectives::Group& ranks, TokenCut cut, AdaptedRows rows,
-                         std::optional<ContextKeys> keys, std::optional<ContextSpans> spans)
-    : group_(&ranks),
-      cut_(std::move(cut)),
-      rows_(std::move(rows)),
-      keys_(std::move(keys)),
-      spans_(std::move(spans)) {
-  invariant(cut_.ranks() == ranks.size() && cut_.place() == ranks.rank(),
-            "the tokens of a pass are cut between its context ranks");
+TokenRanks::TokenRanks(collectives::Group* ranks, TokenCut cut) : group_(ranks), cut_(std::move(cut)) {
+  invariant(cut_.is_whole() == is_alone(), "tokens are cut between several ranks");
+  invariant(is_alone() || (cut_.ranks() == group_->size() && cut_.place() == group_->rank()),
+            "the tokens of a pass are cut between its ranks");
 }
 
-Tensor ContextPass::spread(const std::vector<Tensor>& all, const std::vector<Share>& shares) const {
+Tensor TokenRanks::spread(const std::vector<Tensor>& all, const std::vector<Share>& shares) const {
   const int64_t own_tokens = cut_.tokens_of(place());
   int64_t width = 0;
   for (const Share& share : shares) width += own_columns_of(share.blocks, ranks());
@@ -89,7 +82,7 @@ Tensor ContextPass::spread(const std::vector<Tensor>& all, const std::vector<Sha
   return cut_.in_order(group_->all_to_all(kThere, packed, send, receive));
 }
 
-std::vector<Tensor> ContextPass::collect(const Tensor& own, const std::vector<Share>& shares) const {
+std::vector<Tensor> TokenRanks::collect(const Tensor& own, const std::vector<Share>& shares) const {
   const int64_t own_tokens = cut_.tokens_of(place());
   std::vector<int64_t> send, receive;
   for (int rank = 0; rank < ranks(); ++rank) {
@@ -118,7 +111,7 @@ std::vector<Tensor> ContextPass::collect(const Tensor& own, const std::vector<Sh
   return all;
 }
 
-std::vector<Var> ContextPass::own_heads(Tape& tape, const std::vector<Heads>& all) const {
+std::vector<Var> TokenRanks::own_heads(Tape& tape, const std::vector<Heads>& all) const {
   std::vector<Tensor> values;
   std::vector<Share> shares;
   std::vector<const Var*> inputs;
@@ -132,33 +125,34 @@ std::vector<Var> ContextPass::own_heads(Tape& tape, const std::vector<Heads>& al
     widths.push_back(own_columns_of(heads.blocks, ranks()));
   }
   const Var packed =
-      tape.record(spread(values, shares), inputs, [this_pass = *this, shares, slots](const Tensor& grad) {
-        const std::vector<Tensor> grads = this_pass.collect(grad, shares);
+      tape.record(spread(values, shares), inputs, [these = *this, shares, slots](const Tensor& grad) {
+        const std::vector<Tensor> grads = these.collect(grad, shares);
         for (size_t i = 0; i < slots.size(); ++i)
           if (slots[i]) slots[i]->add(grads[i]);
       });
   return widths.size() == 1 ? std::vector{packed} : primitives::split(tape, packed, 1, widths);
 }
 
-Var ContextPass::own_tokens(Tape& tape, const Var& y) const {
+Var TokenRanks::own_tokens(Tape& tape, const Var& y) const {
   const int64_t columns = y.shape()[1] * ranks();
   const std::vector<Share> shares{{columns, {{columns, ranks()}}}};
   return tape.record(collect(y.value, shares).front(), {&y},
-                     [this_pass = *this, shares, slot = y.slot](const Tensor& grad) {
-                       slot->add(this_pass.spread({grad}, shares));
+                     [these = *this, shares, slot = y.slot](const Tensor& grad) {
+                       slot->add(these.spread({grad}, shares));
                      });
 }
 
-Var ContextPass::all_tokens(Tape& tape, const Var& x) const {
+Var TokenRanks::all_tokens(Tape& tape, const Var& x) const {
+  if (is_alone()) return x;
   invariant(cut_.is_even(), "ranks gather equally many tokens");
   const Tensor all = cut_.in_order(group_->all_gather("keys of all tokens", x.value.contiguous()));
-  return tape.record(all, {&x}, [this_pass = *this, slot = x.slot](const Tensor& grad) {
-    slot->add(
-        this_pass.group_->reduce_scatter("gradients of keys", this_pass.cut_.by_rank(grad).contiguous()));
+  return tape.record(all, {&x}, [these = *this, slot = x.slot](const Tensor& grad) {
+    slot->add(these.group_->reduce_scatter("gradients of keys", these.cut_.by_rank(grad).contiguous()));
   });
 }
 
-std::vector<Var> ContextPass::own_of_heads(Tape& tape, const std::vector<Var>& heads) const {
+std::vector<Var> TokenRanks::own_of_heads(Tape& tape, const std::vector<Var>& heads) const {
+  if (is_alone()) return heads;
   std::vector<Heads> all;
   for (const Var& x : heads)
     all.push_back({merge_heads(tape, x), {{x.shape()[1] * x.shape()[2], x.shape()[1]}}});
@@ -167,11 +161,13 @@ std::vector<Var> ContextPass::own_of_heads(Tape& tape, const std::vector<Var>& h
   return own;
 }
 
-Var ContextPass::tokens_of_heads(Tape& tape, const Var& y) const {
+Var TokenRanks::tokens_of_heads(Tape& tape, const Var& y) const {
+  if (is_alone()) return y;
   return split_heads(tape, own_tokens(tape, merge_heads(tape, y)), y.shape()[2]);
 }
 
-Var ContextPass::own_rows(Tape& tape, const Var& parameter, const std::vector<ColumnBlock>& blocks) const {
+Var TokenRanks::own_rows(Tape& tape, const Var& parameter, const std::vector<ColumnBlock>& blocks) const {
+  if (is_alone()) return parameter;
   std::vector<Var> parts;
   for_each_block(blocks, place(), ranks(), [&](int64_t first, int64_t, int64_t rows) {
     parts.push_back(primitives::narrow(tape, parameter, 0, first, rows));

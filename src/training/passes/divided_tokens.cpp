@@ -1,5 +1,7 @@
 #include "training/passes/divided_tokens.h"
 
+#include <algorithm>
+
 namespace temper::training {
 
 Tensor all_tokens(const layers::Decoder& model, const layers::TokenCut& cut, const Tensor& own) {
@@ -25,7 +27,8 @@ std::vector<float> DividedTokens::gather(std::span<const float> own) const {
   std::vector<float> all(tokens_.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::vector<size_t> index = index_of(static_cast<int>(rank));
-    for (size_t i = 0; i < index.size(); ++i) all[index[i]] = ranks[rank][i];
+    // In a plan the others give as many numbers as this rank, which are not theirs.
+    for (size_t i = 0; i < std::min(index.size(), ranks[rank].size()); ++i) all[index[i]] = ranks[rank][i];
   }
   return all;
 }

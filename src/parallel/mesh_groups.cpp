@@ -55,7 +55,13 @@ void MeshGroups::make_stages() {
   stage_ = ranks_.part("stage", here);
   stages_ = ranks_.part("stages", same);
   if (mesh_.tensor > 1) results_ = ranks_.part("results", results);
-  std::set<int> partners{(own + 1) % stages, (own + stages - 1) % stages};
+  connect_stages();
+}
+
+void MeshGroups::connect_stages() const {
+  if (!stages_) return;
+  const int stages = num_stages(), own = stages_->rank();
+  const std::set<int> partners{(own + 1) % stages, (own + stages - 1) % stages};
   stages_->pairs().connect(std::vector<int>(partners.begin(), partners.end()));
 }
 

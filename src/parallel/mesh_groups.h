@@ -30,6 +30,9 @@ class MeshGroups {
   // need, or (`all`) what any of them hold, the run's own network among them. No captured graph has
   // collectives of those. All ranks call it at the same time.
   void disconnect(bool all) const;
+  // After disconnect(true), before the next pass: opens the ways between stages in one order. All ranks call
+  // it at the same time.
+  void connect_stages() const;
   // After an error: later work waits for collectives that still overlap with a device's work. Their memory
   // may have been freed.
   void end_overlap() const;

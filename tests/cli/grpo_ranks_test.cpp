@@ -93,6 +93,7 @@ constexpr const char *kTensor = " --ranks 2 --parallel.tensor 2",
                      *kTensor4 = " --ranks 4 --parallel.tensor 4",
                      *kMatrices = " --ranks 2 --parallel.shard 2 --parallel.shard_level 3",
                      *kExperts = " --ranks 2 --parallel.expert 2",
+                     *kStages = " --ranks 2 --parallel.pipeline 2 --train.micro_batch_tokens 64",
                      *kApart = " --ranks 2 --parallel.tensor 2 --grpo.engine.parallel.tensor 1";
 
 TEST_F(GrpoRanks, ThatDivideADenseModelLearnWhatOneDoes) {
@@ -194,13 +195,56 @@ TEST_F(GrpoRanks, RollOutInALayoutOfTheirOwn) {
                  "[grpo.engine.parallel] [parallel.expert] is 2, but the model has no experts");
 }
 
+// Stages compute log-probabilities and updates together, and answer with a copy of the weights that has none.
+TEST_F(GrpoRanks, OfStagesLearnWhatOneDoes) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string flags = " --train.steps 4 --data.eval [" + folder() + "/held.jsonl]",
+                    checks = " --grpo.engine.check_sync true", two = kStages + checks,
+                    four = " --ranks 4 --parallel.pipeline 2 --train.micro_batch_tokens 128" + checks,
+                    context = four + " --parallel.context 2",
+                    matrices =
+                        four + " --parallel.shard 2 --parallel.shard_level 3 --grpo.engine.parallel.tensor 4";
+  expect_same_course(configuration("staged", "  updates_per_rollout: 2\n  loss: dapo\n  kl: {beta: 0.1}\n",
+                                   "eval: {every_steps: 3}\n"),
+                     {"staged", flags, {two.c_str(), context.c_str(), matrices.c_str()}});
+  // The scores of an answer are kept once, whoever computes them.
+  for (const char* run : {"/staged", "/staged_0", "/staged_1", "/staged_2"}) {
+    int64_t scored = 0;
+    for (const char* file : {"rollouts.jsonl", "rollouts.1.jsonl", "rollouts.2.jsonl", "rollouts.3.jsonl"})
+      if (const std::string path = folder() + run + "/" + file; exists(path))
+        scored += std::ranges::count_if(rollouts(path),
+                                        [](const Json& line) { return line.find("scores") != nullptr; });
+    EXPECT_EQ(scored, 2 * 16) << run;
+  }
+}
+
+TEST_F(GrpoRanks, OfStagesTrainAdaptersAndMixtures) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string two = std::string(kStages) + " --grpo.engine.check_sync true",
+                    experts = " --ranks 4 --parallel.pipeline 2 --parallel.expert 2";
+  expect_same_course(configuration("staged_lora", "  kl: {beta: 0.1}\n", "adapters: [{name: a, rank: 4}]\n"),
+                     {"staged_lora", " --train.steps 3", {two.c_str()}, "/adapters/a"});
+  expect_same_course(configuration("staged_experts", "  correction: {routing_replay: true}\n"),
+                     {"staged_experts",
+                      " --model.path " + mixture() + " --train.steps 3 --train.router.balance_loss 0",
+                      {experts.c_str()}});
+  const std::string train = "train " + configuration("staged_refused", "  loss: ppo\n") + " --output " +
+                            folder() + "/refused" + kStages;
+  expect_refused(train + " --quantize.preset INT8_WEIGHT_ONLY", 2,
+                 "[parallel.pipeline] is 2, but answers are sampled with a copy of the weights that has no "
+                 "stages, and quantizers cannot be copied; set parallel.pipeline to 1");
+  expect_refused(train + " --grpo.critic.rank 4 --parallel.pipeline_schedule zb_h1", 2,
+                 "but adapters (grpo.critic.rank) train narrow matrices");
+}
+
 // The gradients of every parameter, of advantages, a reference and entropies.
 TEST_F(GrpoRanks, HaveTheGradientsOfOne) {
   const std::string config =
       configuration("verified", "  policy: {entropy: 0.01}\n  correction: {type: token}\n");
   for (const std::string& model : {folder() + "/model", mixture(), hybrid()})
     for (const char* mesh :
-         {kTensor, " --ranks 4 --parallel.tensor 2 --parallel.shard 2 --parallel.shard_level 3"})
+         {kTensor, " --ranks 4 --parallel.tensor 2 --parallel.shard 2 --parallel.shard_level 3",
+          " --ranks 2 --parallel.pipeline 2"})
       for (const char* adapters : {"", " --adapters \"[{rank: 4}]\""}) {
         const Outcome outcome =
             run("verify-layout " + config + " --updates 3 --model.path " + model + mesh + adapters);
@@ -221,7 +265,9 @@ TEST_F(GrpoRanks, ContinueBitForBit) {
                      {"matrices", kMatrices, "rollouts.1.jsonl", 3},
                      {"matrices", kMatrices, "rollouts.jsonl", 20},
                      // Others keep the scores than those that compute them.
-                     {"apart", kApart, "rollouts.1.jsonl", 12}};
+                     {"apart", kApart, "rollouts.1.jsonl", 12},
+                     {"stages", kStages, "rollouts.jsonl", 20},
+                     {"stages", kStages, "metrics.jsonl", 2}};
   for (const auto& [name, mesh, file, count] : cases) {
     SCOPED_TRACE(fmt::format("{} {} {}", mesh, file, count));
     const std::string whole = folder() + "/whole_" + name,

@@ -60,7 +60,8 @@ void refuse_unread_by_loss(const GrpoKeys& c) {
     refuse(set, c.kl_factor() > 0, key, unused);
 }
 
-void refuse_unread(const GrpoKeys& c) {
+// `copies`: rollouts have a copy of the weights.
+void refuse_unread(const GrpoKeys& c, bool copies) {
   refuse_unread_by_loss(c);
   check_kl_in_loss(c);
   const GrpoKeys unset;
@@ -70,7 +71,7 @@ void refuse_unread(const GrpoKeys& c) {
         "out");
   refuse(c.filter.max_rounds != unset.filter.max_rounds, c.filter.dynamic_sampling, "filter.max_rounds",
          "grpo.filter.dynamic_sampling is false");
-  refuse(c.engine.check_sync, c.engine.parallel.any(), "engine.check_sync",
+  refuse(c.engine.check_sync, copies, "engine.check_sync",
          "rollouts use the weights that are trained: grpo.engine.parallel is not set");
   const CorrectionKeys& correction = c.correction;
   const bool corrects = correction.type != losses::Correction::kNone;
@@ -237,7 +238,7 @@ std::optional<std::string> reference_model(const RunConfig& config) {
 
 void check_grpo(const RunConfig& config) {
   const GrpoKeys& c = grpo_keys(config);
-  refuse_unread(c);
+  refuse_unread(c, c.engine.parallel.any() || config.parallel.pipeline > 1);
   check_groups(c);
   losses::check(c.preset().policy);
   if (c.rewards.empty())

@@ -12,12 +12,11 @@ namespace {
 
 std::unique_ptr<RolloutModel> rollouts_apart(const BatchInputs& inputs) {
   const GrpoKeys& keys = grpo_keys(inputs.config);
-  const std::optional<RolloutDegrees> degrees = degrees_of(keys);
-  if (!degrees) return nullptr;
   const RunSetup& setup = inputs.setup;
-  return std::make_unique<RolloutModel>(setup,
-                                        rollout_mesh(*degrees, setup.mesh, setup.architecture, setup.config),
-                                        inputs.adapter, keys.engine.check_sync);
+  const std::optional<Mesh> mesh =
+      rollout_mesh(degrees_of(keys), setup.mesh, setup.architecture, setup.config);
+  if (!mesh) return nullptr;
+  return std::make_unique<RolloutModel>(setup, *mesh, inputs.adapter, keys.engine.check_sync);
 }
 
 }  // namespace
@@ -63,6 +62,7 @@ TurnCosts Sampler::end_turn(Turn& turn) {
   answers_.rest(disconnects);
   if (disconnects) apart_->groups().disconnect(true);
   turn.memory.wake();
+  if (disconnects) setup_.groups->connect_stages();
   synchronize(setup_.facts.device);
   return {bytes, turn.syncing + seconds_now() - start};
 }

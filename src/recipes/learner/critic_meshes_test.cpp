@@ -7,6 +7,7 @@
 #include "collectives/launch.h"
 #include "models/adapter.h"
 #include "parallel/mesh_groups.h"
+#include "parallel/model_parts.h"
 #include "recipes/learner/whole_elements_test_support.h"
 #include "tests/support/answer_rows.h"
 #include "tests/support/tiny_model.h"
@@ -65,7 +66,9 @@ struct Critics {
     build.ops = ops::all_eager();
     build.purpose = models::Purpose::kTraining;
     build.gives_values = true;
-    build.ranks = groups.model();
+    layers::DecoderConfig architecture = models::configure(mixture(), "tiny");
+    architecture.gives_values = true;
+    build.ranks = parallel::with_parts(groups.model(), architecture);
     model = models::build_model(mixture(), "tiny", build);
     layers::ParameterStore& parameters = model->decoder.parameters();
     parameters.initialize(3, 0.2);
@@ -158,22 +161,27 @@ void expect_critic_course(const Found& found, const Expected& expected, const Gr
 }
 
 TEST(CriticMeshes, LearnWhatOneRankDoes) {
-  const Mesh meshes[] = {{.tensor = 2},
-                         {.tensor = 4, .sequence = false},
-                         {.expert = 2},
-                         {.shard = 2, .shard_level = 3},
-                         {.shard = 2, .tensor = 2, .shard_level = 3},
-                         {.tensor = 2, .expert = 2},
-                         {.replicate = 2, .tensor = 2},
-                         {.shard = 2, .expert = 2, .shard_level = 3}};
+  const std::pair<int, Mesh> meshes[] = {{1, {.tensor = 2}},
+                                         {1, {.tensor = 4, .sequence = false}},
+                                         {1, {.expert = 2}},
+                                         {1, {.shard = 2, .shard_level = 3}},
+                                         {1, {.shard = 2, .tensor = 2, .shard_level = 3}},
+                                         {1, {.tensor = 2, .expert = 2}},
+                                         {1, {.replicate = 2, .tensor = 2}},
+                                         {1, {.shard = 2, .expert = 2, .shard_level = 3}},
+                                         {2, {}},
+                                         {2, {.context = 2}},
+                                         {2, {.tensor = 2}},
+                                         {2, {.expert = 2}},
+                                         {2, {.shard = 2, .shard_level = 3}}};
   for (const Trained what : {Trained::kAll, Trained::kLinears, Trained::kExpertsToo}) {
     const Expected expected = of_one_rank(what);
     EXPECT_GT(std::abs(expected.found.losses[2] - expected.found.losses[0]), 1e-3);
-    for (const Mesh& mesh : meshes) {
-      SCOPED_TRACE(
-          fmt::format("{}, level {}, way {}", to_string(mesh), mesh.shard_level, static_cast<int>(what)));
+    for (const auto& [stages, mesh] : meshes) {
+      SCOPED_TRACE(fmt::format("{} stages, {}, level {}, way {}", stages, to_string(mesh), mesh.shard_level,
+                               static_cast<int>(what)));
       std::mutex mutex;
-      collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
+      collectives::launch("threads", {.ranks = stages * mesh.size(), .deadline = 120}, [&](Group& ranks) {
         Critics critics(ranks, mesh, what, 24);
         const Found found = critics.learn();
         const std::lock_guard lock(mutex);

@@ -24,8 +24,9 @@ inline WholeElements elements_of(const std::vector<PlacedTensor>& whole) {
   return elements;
 }
 
-// As they are now, in float32.
+// Those that this rank has a part of as they are now, in float32.
 inline std::vector<PlacedTensor> copies_of(std::vector<PlacedTensor> tensors) {
+  std::erase_if(tensors, [](const PlacedTensor& tensor) { return !tensor.placement->is_here(); });
   for (PlacedTensor& tensor : tensors) tensor.own = tensor.own.to(DType::kF32).clone();
   return tensors;
 }

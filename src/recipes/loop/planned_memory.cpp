@@ -15,11 +15,10 @@
 namespace temper::recipes {
 namespace {
 
-void check_rollout_mesh(const RunSetup& setup, const Mesh& mesh) {
-  const Recipe& recipe = recipe_of(setup.config);
-  if (recipe.rollouts == nullptr) return;
-  if (const auto degrees = recipe.rollouts(setup.config).degrees)
-    rollout_mesh(*degrees, mesh, setup.architecture, setup.config);
+void check_rollout_mesh(const RunSetup& setup, const RunConfig& config, const Mesh& mesh) {
+  const Recipe& recipe = recipe_of(config);
+  if (recipe.rollouts != nullptr)
+    rollout_mesh(recipe.rollouts(config).degrees, mesh, setup.architecture, config);
 }
 
 // Rollouts get the memory that training leaves.
@@ -48,7 +47,7 @@ RunMemory plan_memory(RunSetup& setup, const Learners& learners, const RunOption
   RunConfig config = setup.config;
   if (options.planned) config.parallel = options.planned->keys;
   check_mesh(setting.mesh, setup.architecture, config);
-  check_rollout_mesh(setup, setting.mesh);
+  check_rollout_mesh(setup, config, setting.mesh);
   setting.ranks_here = setup.ranks.on_machine().ranks;
   for (const auto& learner : learners) setting.samples.push_back(sample_rows(learner->inputs()));
   RunMemory plan = rehearse(config, setting);

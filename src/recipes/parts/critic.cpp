@@ -6,12 +6,13 @@ namespace temper::recipes {
 namespace {
 
 // Without what the run wants of the policy alone: routers are left to themselves.
-training::TrainerOptions trainer_options(const TrainConfig& train) {
+training::TrainerOptions trainer_options(const TrainConfig& train, const ParallelConfig& parallel) {
   training::TrainerOptions options;
   options.max_grad_norm = train.max_grad_norm;
   options.micro_batch_tokens = train.compute.micro_batch_tokens;
   options.checkpointing = train.compute.activation_checkpointing;
   options.keep_states = train.compute.keep_delta_states;
+  options.pipeline = parallel.schedule();
   return options;
 }
 
@@ -26,7 +27,7 @@ Critic::Critic(std::unique_ptr<models::Model> model, std::unique_ptr<layers::Ada
       optimizer_(trained(), model_->decoder.ops(), adamw_options(config.train), groups.sharing()),
       objective_(
           std::make_shared<training::ValueLearning>(model_->decoder, training::ValueOptions{wish.clip})) {
-  const training::TrainerOptions options = trainer_options(config.train);
+  const training::TrainerOptions options = trainer_options(config.train, config.parallel);
   if (adapter_)
     adapter_trainer_.emplace(model_->decoder, options, groups.update());
   else

@@ -118,6 +118,13 @@ void check_divided(const layers::DecoderConfig& model, const Mesh& mesh, const R
         "out, or set them to 1");
 }
 
+// Of a model that all ranks have without stages.
+RunConfig without_stages(RunConfig config) {
+  config.parallel.pipeline = config.parallel.pipeline_chunks = 1;
+  config.parallel.pipeline_schedule = PipelineSchedule::kAuto;
+  return config;
+}
+
 }  // namespace
 
 Mesh mesh_of(const RunConfig& run, int all_ranks) {
@@ -170,40 +177,40 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
 
 Mesh answering_mesh(const Mesh& stage, const layers::DecoderConfig& model, const RunConfig& config) {
   const auto stages = static_cast<int>(config.parallel.pipeline);
-  RunConfig whole = config;
-  whole.parallel.pipeline = whole.parallel.pipeline_chunks = 1;
   const auto with_tensor = [&](int tensor) {
     return Mesh{.replicate = stage.size() * stages / (tensor * stage.expert),
                 .tensor = tensor,
                 .expert = stage.expert};
   };
   try {
-    check_mesh(with_tensor(stage.tensor * stages), model, whole);
+    check_mesh(with_tensor(stage.tensor * stages), model, without_stages(config));
     return with_tensor(stage.tensor * stages);
   } catch (const Error&) {
     return with_tensor(stage.tensor);  // as training divides the layers
   }
 }
 
-Mesh rollout_mesh(const RolloutDegrees& degrees, const Mesh& training, const layers::DecoderConfig& model,
-                  const RunConfig& config) {
+std::optional<Mesh> rollout_mesh(const std::optional<RolloutDegrees>& degrees, const Mesh& training,
+                                 const layers::DecoderConfig& model, const RunConfig& config) {
   constexpr const char* kKey = "grpo.engine.parallel";
-  const int together = degrees.tensor * degrees.expert;
-  if (training.size() % together != 0)
+  const auto stages = static_cast<int>(config.parallel.pipeline);
+  if (!degrees) return stages == 1 ? std::nullopt : std::optional(answering_mesh(training, model, config));
+  const int together = degrees->tensor * degrees->expert, ranks = training.size() * stages;
+  if (ranks % together != 0)
     fail(
         "[{}] tensor {} and expert {} are {} ranks, which {} cannot be divided into; set degrees whose "
         "product divides the number of ranks",
-        kKey, degrees.tensor, degrees.expert, together, training.size());
-  const Mesh mesh{
-      .replicate = training.size() / together, .tensor = degrees.tensor, .expert = degrees.expert};
-  const bool whole = training.shard * training.context * training.expert == 1 || training.shard_level < 3;
+        kKey, degrees->tensor, degrees->expert, together, ranks);
+  const Mesh mesh{.replicate = ranks / together, .tensor = degrees->tensor, .expert = degrees->expert};
+  const bool whole =
+      stages == 1 && (training.shard * training.context * training.expert == 1 || training.shard_level < 3);
   if (whole && mesh.tensor == training.tensor && mesh.expert == training.expert)
     fail(
         "[{}] is tensor {} and expert {}, which is how training divides the model: rollouts use its weights "
         "without a copy; leave it out",
-        kKey, degrees.tensor, degrees.expert);
+        kKey, degrees->tensor, degrees->expert);
   try {
-    check_mesh(mesh, model, config);
+    check_mesh(mesh, model, without_stages(config));
   } catch (const Error& error) {
     fail("[{}] {}", kKey, error.what());
   }

@@ -176,7 +176,7 @@ TEST(Mesh, StagesRefuseWhatNeedsAllLayers) {
   const auto of_recipe = [&](const char* recipe) {
     return refusal("qwen3", [&](RunConfig& run) { run.recipe = recipe; });
   };
-  expect_has(of_recipe("grpo"), "recipe grpo needs all layers on every rank");
+  EXPECT_EQ(of_recipe("grpo"), "");
   expect_has(of_recipe("distill"),
              "recipe distill asks a teacher in memory, all of whose layers it needs on a rank; store its");
   EXPECT_EQ(of_recipe("preference"), "");
@@ -217,6 +217,26 @@ TEST(Mesh, QuestionsAreAnsweredWithoutStages) {
   EXPECT_EQ(to_string(answering_mesh({.expert = 2},
                                      models::configure(tiny_config("qwen3_moe"), "config.json"), config)),
             "replicate 3, shard 1, expert 2");
+}
+
+// As the keys say, or like questions.
+TEST(Mesh, RolloutsOfStagesHaveNone) {
+  const layers::DecoderConfig model = models::configure(tiny_config("qwen3"), "config.json");
+  RunConfig config;
+  config.recipe = "grpo";
+  const auto mesh = [&](const std::optional<RolloutDegrees>& degrees, const Mesh& training) {
+    const std::optional<Mesh> found = rollout_mesh(degrees, training, model, config);
+    return found ? to_string(*found) : "that of training";
+  };
+  EXPECT_EQ(mesh({}, {.replicate = 2}), "that of training");
+  EXPECT_EQ(mesh(RolloutDegrees{.tensor = 2}, {.replicate = 2}), "replicate 1, shard 1, tensor 2");
+  config.parallel.pipeline = 2;
+  EXPECT_EQ(mesh({}, {.replicate = 2}), "replicate 2, shard 1, tensor 2");
+  EXPECT_EQ(mesh(RolloutDegrees{.tensor = 4}, {.replicate = 2}), "replicate 1, shard 1, tensor 4");
+  EXPECT_EQ(mesh(RolloutDegrees{.tensor = 2}, {.tensor = 2}), "replicate 2, shard 1, tensor 2");
+  EXPECT_EQ(mesh(RolloutDegrees{}, {}), "replicate 2, shard 1");
+  expect_has(error_of([&] { mesh(RolloutDegrees{.tensor = 3}, {.replicate = 2}); }),
+             "[grpo.engine.parallel] tensor 3 and expert 1 are 3 ranks, which 4 cannot be divided into");
 }
 
 // Four stages of two layers have none: two of them do, with the degrees that were named. What more stages

@@ -12,22 +12,37 @@
 namespace temper::recipes {
 namespace {
 
-// A second model is divided like the first one.
-void check_second_layers(const RunConfig& config) {
-  const std::optional<std::string> folder = recipe_of(config).second_model(config);
-  if (!folder || *folder == config.model.path) return;
-  const layers::DecoderConfig second =
-      models::configure(models::config_of_folder(*folder), join_path(*folder, "config.json"));
-  if (const std::string reason = too_few_layers(second, config.parallel); !reason.empty())
-    fail("{} (of '{}', the second model of recipe {}); set fewer stages", reason, *folder, config.recipe);
+// Other models in memory are divided like the first one.
+void check_layers_of(const std::string& folder, std::string_view name, const RunConfig& config) {
+  if (folder == config.model.path) return;
+  const layers::DecoderConfig other =
+      models::configure(models::config_of_folder(folder), join_path(folder, "config.json"));
+  if (const std::string reason = too_few_layers(other, config.parallel); !reason.empty())
+    fail("{} (of '{}', the {} of recipe {}); set fewer stages", reason, folder, name, config.recipe);
+}
+
+// What is computed with a copy of the weights that all ranks have without stages.
+void check_copied(const RunConfig& config) {
+  const bool rolls = recipe_of(config).rollouts != nullptr;
+  if (!rolls && config.eval.exact_match == 0) return;
+  const bool quantizes = config.quantize.to_options().any();
+  if (!config.model.base_dtype && !quantizes) return;
+  fail(
+      "[parallel.pipeline] is {}, but {} with a copy of the weights that has no stages, and {} cannot be "
+      "copied; set {}parallel.pipeline to 1",
+      config.parallel.pipeline, rolls ? "answers are sampled" : "questions are answered",
+      quantizes ? "quantizers" : fmt::format("weights in {} (model.base_dtype)", config.model.kept_in()),
+      rolls ? "" : "eval.exact_match to 0, or ");
 }
 
 // What has no gradients of weight matrices that could be computed later.
 void check_split_backward(const RunConfig& config) {
   constexpr const char* kBegin =
       "[parallel.pipeline_schedule] is zb_h1, which computes the gradients of weight matrices later";
-  if (!config.adapters.empty())
-    fail("{}, but adapters train narrow matrices, for which that saves no time; use 1f1b", kBegin);
+  const std::optional<CriticSettings> critic = recipe_of(config).critic(config);
+  if (!config.adapters.empty() || (critic && critic->lora))
+    fail("{}, but adapters{} train narrow matrices, for which that saves no time; use 1f1b", kBegin,
+         config.adapters.empty() ? " (grpo.critic.rank)" : "");
   if (config.parallel.shard_level == 3)
     fail(
         "{}, when parallel.shard_level: 3 has freed the matrices; set shard_level to 2, or the schedule to "
@@ -51,24 +66,12 @@ void check_pipeline(const RunConfig& config) {
   const int64_t stages = config.parallel.pipeline;
   if (stages == 1) return;
   const Recipe& recipe = recipe_of(config);
-  if (recipe.batches != nullptr)
-    fail("[parallel.pipeline] is {}, but recipe {} needs all layers on every rank; set it to 1", stages,
-         config.recipe);
   if (const std::string reason = recipe.refuses_stages(config); !reason.empty())
     fail("[parallel.pipeline] is {}, but recipe {} {}", stages, config.recipe, reason);
-  check_second_layers(config);
+  if (const auto folder = recipe.second_model(config)) check_layers_of(*folder, "second model", config);
+  if (const auto critic = recipe.critic(config)) check_layers_of(critic->folder, "critic", config);
+  check_copied(config);
   const quantizers::QuantizeOptions quantize = config.quantize.to_options();
-  if (config.eval.exact_match > 0 && config.model.base_dtype)
-    fail(
-        "[parallel.pipeline] is {}, but questions are answered with a copy of the weights that has no "
-        "stages, and weights in {} (model.base_dtype) cannot be copied; set eval.exact_match to 0, or "
-        "parallel.pipeline to 1",
-        stages, config.model.kept_in());
-  if (config.eval.exact_match > 0 && quantize.any())
-    fail(
-        "[parallel.pipeline] is {}, but questions are answered with a copy of the weights that has no "
-        "stages, and quantizers cannot be copied; set eval.exact_match to 0, or parallel.pipeline to 1",
-        stages);
   if (quantize.any() && quantize.calibration != quantizers::CalibrationMethod::kMax)
     fail(
         "[parallel.pipeline] is {}, but quantize.calibration {} compares what all layers compute with and "

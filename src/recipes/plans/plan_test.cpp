@@ -254,6 +254,39 @@ TEST_F(CheckMemory, NetworksThatSleepGiveTheirPlacesBack) {
   EXPECT_NEAR(data_of_rollouts("[]") - data_of_rollouts("[communication]"), 64 << 20, 1 << 16);
 }
 
+// Stages keep a copy of the weights that answers, which is a half of the model on each of two ranks. What is
+// left for the cache is that of the stage that leaves least, whichever needs most in updates.
+TEST_F(CheckMemory, StagesHaveACopyOfTheWeightsForRollouts) {
+  RunConfig config;
+  config::Schema schema = config::schema_of(config);
+  config::load(schema, "",
+               {"--recipe=grpo", "--output=x", "--model.path=x", "--data.train=[x]", "--data.max_length=128",
+                "--grpo.rewards=[{type: pattern, pattern: x}]", "--grpo.sampling.max_new_tokens=8",
+                "--grpo.kl.beta=0"});
+  const auto weights_of = [](const MemoryPlan& plan) {
+    return static_cast<double>(plan.of(MemoryTag::kWeights));
+  };
+  setting_.model.set("tie_word_embeddings", false);
+  setting_.model.set("vocab_size", 16384);
+  config.adapters = {{.rank = 8}};
+  config.train.compute.micro_batch_tokens = 256;
+  config.train.compute.activation_checkpointing = Checkpointing::kFull;
+  const double whole = weights_of(rehearse(config, setting_));
+  config.parallel.pipeline = 2;
+  const RunMemory plan = rehearse(config, setting_);
+  ASSERT_EQ(plan.stages.size(), 2u);
+  EXPECT_NEAR(weights_of(plan.stages[0]) + weights_of(plan.stages[1]), 2 * whole, 0.02 * whole);
+  std::vector<RunMemory> own;
+  for (int stage = 0; stage < 2; ++stage) {
+    setting_.stage = stage;
+    own.push_back(rehearse(config, setting_));
+  }
+  ASSERT_GT(own[1].total, own[0].total);
+  ASSERT_GT(own[0].rollouts->plan.total, own[1].rollouts->plan.total);
+  EXPECT_EQ(plan.rollouts->plan.total, own[0].rollouts->plan.total);
+  EXPECT_EQ(plan.updates.total, own[1].updates.total);
+}
+
 // Frozen weights have no gradients, moments, masters or place in checkpoints.
 TEST(Plan, AdaptersTakeTheirOwnStateOnly) {
   RunConfig config;

@@ -79,9 +79,9 @@ std::vector<data::PackedRow> shortened(std::vector<data::PackedRow> rows) {
 
 // The ranks of a plan. The first one of a stage is rehearsed.
 struct PlannedRanks {
-  // Of rollouts that divide the model in a way of their own.
-  explicit PlannedRanks(const Mesh& mesh)
-      : all(collectives::planned_group(mesh.size())), groups(*all, mesh) {}
+  // Of rollouts that divide the model in a way of their own; `rank`: the one that is rehearsed.
+  PlannedRanks(const Mesh& mesh, int rank)
+      : all(collectives::planned_group(mesh.size(), rank)), groups(*all, mesh) {}
   PlannedRanks(const RunConfig& config, const Setting& setting)
       : all(collectives::planned_group(setting.mesh.size() * static_cast<int>(config.parallel.pipeline),
                                        setting.mesh.size() * setting.stage.value(), setting.listener)),
@@ -114,8 +114,10 @@ struct RehearsedCritic {
     const Json model =
         wish->folder == config.model.path ? setting.model : models::config_of_folder(wish->folder);
     models::BuildOptions build = own_build_options(config, setting.facts, setting.preferred);
+    layers::DecoderConfig architecture = models::configure(model, join_path(wish->folder, "config.json"));
+    architecture.gives_values = true;
     build.counted = true;
-    build.ranks = ranks.groups.model();
+    build.ranks = model_ranks(ranks.groups, architecture, config);
     build.gives_values = true;
     auto body = models::build_model(model, join_path(config.model.path, "config.json"), build);
     const layers::ParameterStore& base = body->decoder.parameters();
@@ -223,7 +225,7 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
 struct RolloutsApart {
   RolloutsApart(const RunConfig& config, const Setting& setting, const std::optional<Mesh>& mesh) {
     if (!mesh) return;
-    ranks.emplace(*mesh);
+    ranks.emplace(*mesh, setting.stage.value() * setting.mesh.size());
     model = counted_model(config, setting.model, setting, ranks->groups.model());
   }
   // What is trained comes to it; of an adapter, which it has then, too.
@@ -267,19 +269,23 @@ std::vector<parallel::LayerRange> rehearse_on(const RunConfig& config, const Set
   Recipe::Objective objective;
   if (recipe.rehearsed != nullptr)
     objective = recipe.rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
-  const std::optional<RolloutDegrees> degrees =
-      recipe.rollouts == nullptr ? std::nullopt : recipe.rollouts(config).degrees;
-  const RolloutsApart apart(
-      config, setting,
-      degrees ? std::optional(rollout_mesh(*degrees, setting.mesh, architecture, config)) : std::nullopt);
+  std::optional<Mesh> divided;  // of rollouts
+  if (recipe.rollouts != nullptr)
+    divided = rollout_mesh(recipe.rollouts(config).degrees, setting.mesh, architecture, config);
+  const RolloutsApart apart(config, setting, divided);
   bool rolled = false;
   const AfterUpdates after = [&](layers::ParameterStore& trained, const layers::Adapter* adapter) {
     if (const int64_t chunk = chunk_on_device(config); chunk > 0)
       Tensor::empty({chunk}, DType::kU8, MemoryTag::kWorkspace, trained.device());
     const std::unique_ptr<layers::Adapter> copy = apart.copy(trained, adapter, *ranks.all);
     if (config.eval.exact_match > 0 && config.parallel.pipeline > 1) {
-      const RolloutsApart questions(config, setting, answering_mesh(setting.mesh, architecture, config));
-      questions.copy(trained, adapter, *ranks.all);
+      const Mesh mesh = answering_mesh(setting.mesh, architecture, config);
+      if (divided && to_string(*divided) == to_string(mesh)) {  // they share one copy of the model
+        apart.copy(trained, adapter, *ranks.all);
+      } else {
+        const RolloutsApart questions(config, setting, mesh);
+        questions.copy(trained, adapter, *ranks.all);
+      }
     }
     if (!std::exchange(rolled, true)) plan.updates = peaks_of(counted);
     if (recipe.rollouts == nullptr) return;
@@ -324,11 +330,18 @@ RunMemory rehearse(const RunConfig& config, const Setting& setting) {
   std::vector<parallel::LayerRange> layers;
   if (setting.stage) return rehearse_stage(config, setting, *setting.stage, layers);
   RunMemory most;
+  std::optional<RolloutMemory> rollouts;  // of the stage that leaves them least
   std::vector<StageMemory> stages;
   for (int stage = 0; stage < config.parallel.pipeline; ++stage) {
     RunMemory plan = rehearse_stage(config, setting, stage, layers);
     stages.push_back({plan, std::move(layers)});
+    if (plan.rollouts && (!rollouts || plan.rollouts->plan.total > rollouts->plan.total))
+      rollouts = plan.rollouts;
     if (stage == 0 || plan.total > most.total) most = std::move(plan);
+  }
+  if (rollouts) {
+    most.rollouts = std::move(rollouts);
+    most.set_cache(most.rollouts->least_cache());
   }
   if (stages.size() > 1) most.stages = std::move(stages);
   return most;

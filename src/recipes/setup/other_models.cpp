@@ -31,7 +31,10 @@ std::shared_ptr<DividedModel> OtherModels::divided(collectives::Group& ranks, co
 
 std::unique_ptr<models::Model> OtherModels::trainable(const std::string& folder, bool gives_values) const {
   models::BuildOptions build = own_build_options(config_, facts_, preferred_);
-  build.ranks = groups_.model();
+  layers::DecoderConfig architecture =
+      models::configure(models::config_of_folder(folder), join_path(folder, "config.json"));
+  architecture.gives_values = gives_values;
+  build.ranks = model_ranks(groups_, architecture, config_);
   build.gives_values = gives_values;
   return models::load_model(folder, build);
 }

@@ -34,7 +34,8 @@ class OtherModels {
   // The run's model as a mesh of all ranks divides it, with memory for its weights, which have no values yet.
   // Callers share one model as long as one of them holds it.
   std::shared_ptr<DividedModel> divided(collectives::Group& ranks, const Mesh& mesh) const;
-  // One to be trained in full in the dtype of the trained one (BuildOptions::gives_values).
+  // One to be trained in full in the dtype of the trained one (BuildOptions::gives_values), and divided like
+  // it.
   std::unique_ptr<models::Model> trainable(const std::string& folder, bool gives_values) const;
 
  private:

@@ -191,7 +191,8 @@ std::vector<float> target_log_probs(const layers::Decoder& model, const layers::
           all.insert(all.end(), found.begin(), found.end());
         }
       });
-  return all;
+  all.resize(static_cast<size_t>(count_sampled_tokens(rows)));  // of stages that do not end in the head
+  return of_last_stage(model, "log-probabilities of sampled tokens", std::move(all));
 }
 
 }  // namespace temper::training

@@ -39,7 +39,8 @@ class PolicyGradient : public Objective {
   int64_t micro_batch_tokens_;
 };
 
-// log p of every target of the rows, in their order, by a model with an adapter or (null) without.
+// log p of every target of the rows, in their order, by a model with an adapter or (null) without, on all
+// stages of a pipeline, which call it together.
 std::vector<float> target_log_probs(const layers::Decoder& model, const layers::Adapter* adapter,
                                     const std::vector<data::PackedRow>& rows, double temperature,
                                     int64_t micro_batch_tokens);

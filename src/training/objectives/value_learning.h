@@ -32,7 +32,7 @@ class ValueLearning : public Objective {
 struct TokenValues {
   std::vector<float> before, behind;
 };
-// By a model with an adapter or (null) without.
+// By a model with an adapter or (null) without; on all stages of a pipeline, which call it together.
 TokenValues token_values(const layers::Decoder& model, const layers::Adapter* adapter,
                          const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens);
 

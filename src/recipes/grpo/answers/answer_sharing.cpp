@@ -78,7 +78,9 @@ void AnswerSharing::write_scores(const std::vector<SampledAnswer>& samples, Answ
         if (!sample.scored && is_asked_here(sample.group)) record.write_scores(scores_to_json(sample));
     });
   Json::Array own;
-  if (setup_.model->decoder.ranks().is_first())
+  const layers::ModelRanks& model = setup_.model->decoder.ranks();
+  // Of the ranks that learn from the same answers one sends their scores.
+  if (model.is_first() && model.context_place() == 0 && model.stages.has_first())
     for (const SampledAnswer& sample : samples)
       if (!sample.scored) own.push_back(scores_to_json(sample));
   for (const std::string& text : setup_.ranks.gather_objects("scores", Json(std::move(own)).dump())) {

@@ -117,7 +117,7 @@ struct RehearsedCritic {
     layers::DecoderConfig architecture = models::configure(model, join_path(wish->folder, "config.json"));
     architecture.gives_values = true;
     build.counted = true;
-    build.ranks = model_ranks(ranks.groups, architecture, config);
+    build.ranks = model_ranks(ranks.groups, architecture, config, setting.facts.device);
     build.gives_values = true;
     auto body = models::build_model(model, join_path(config.model.path, "config.json"), build);
     const layers::ParameterStore& base = body->decoder.parameters();

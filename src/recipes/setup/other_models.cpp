@@ -34,7 +34,7 @@ std::unique_ptr<models::Model> OtherModels::trainable(const std::string& folder,
   layers::DecoderConfig architecture =
       models::configure(models::config_of_folder(folder), join_path(folder, "config.json"));
   architecture.gives_values = gives_values;
-  build.ranks = model_ranks(groups_, architecture, config_);
+  build.ranks = model_ranks(groups_, architecture, config_, facts_.device);
   build.gives_values = gives_values;
   return models::load_model(folder, build);
 }

@@ -12,7 +12,7 @@
 namespace temper::recipes {
 namespace {
 
-constexpr int64_t kRows = 16;
+constexpr int64_t kRows = 16, kMicroBatchTokens = 64;
 constexpr double kRate = 1e-4;
 // Far above the rounding of gradients: AdamW would make a whole step of one that is nothing but rounding.
 constexpr double kEps = 1e-6;
@@ -86,7 +86,7 @@ class RowMaker {
 
 training::TrainerOptions options_of(const RunConfig& run, const layers::Decoder& model) {
   training::TrainerOptions options{.max_grad_norm = run.train.max_grad_norm,
-                                   .micro_batch_tokens = 64,
+                                   .micro_batch_tokens = kMicroBatchTokens,
                                    .checkpointing = run.train.compute.activation_checkpointing,
                                    .z_loss = run.train.z_loss,
                                    .pipeline = run.parallel.schedule()};
@@ -98,14 +98,14 @@ training::TrainerOptions options_of(const RunConfig& run, const layers::Decoder&
 }
 
 std::unique_ptr<models::Model> build(const Json& config, const RunConfig& run, DType dtype,
-                                     const parallel::MeshGroups& groups) {
+                                     const parallel::MeshGroups& groups, int64_t seed) {
   models::BuildOptions build;
   build.dtype = dtype;
   build.ops = run.model.ops_implementation.to_ops();
   build.purpose = models::Purpose::kTraining;
   build.ranks = model_ranks(groups, models::configure(config, run.model.path), run, {});
   auto model = models::build_model(config, run.model.path, build);
-  model->decoder.parameters().initialize(static_cast<uint64_t>(run.train.seed), 0.02);
+  model->decoder.parameters().initialize(static_cast<uint64_t>(seed), 0.02);
   return model;
 }
 
@@ -120,11 +120,14 @@ void append(std::vector<PlacedTensor>& all, const std::string& name, std::vector
 
 LayoutTrial::LayoutTrial(const Json& model, const RunConfig& run, DType dtype,
                          const parallel::MeshGroups& groups)
-    : run_(run), ranks_(groups.update()), model_(build(model, run, dtype, groups)) {
+    : run_(run), ranks_(groups.update()), model_(build(model, run, dtype, groups, run.train.seed)) {
   const Recipe& recipe = recipe_of(run);
-  if (recipe.second_model(run)) second_ = build(model, run, dtype, groups);
+  // Of a teacher that says the same as the student, gradients are nothing but rounding.
+  if (recipe.second_model(run)) second_ = build(model, run, dtype, groups, run.train.seed + 1);
+  RunConfig own = run;  // with the passes of this trial
+  own.train.compute.micro_batch_tokens = kMicroBatchTokens;
   if (recipe.rehearsed != nullptr)
-    objective_ = recipe.rehearsed(run, model_->decoder, second_ ? &second_->decoder : nullptr);
+    objective_ = recipe.rehearsed(own, model_->decoder, second_ ? &second_->decoder : nullptr);
   const int64_t vocabulary = model.at("vocab_size").as_int();
   const auto rows = [&](uint32_t seed) {
     return training::rows_of_rank(

@@ -137,6 +137,10 @@ MUTANTS = [
            "src/recipes/grpo/answers/answer_sharing.cpp", " && model.stages.has_first())", ")"),
     mutant("the cache of rollouts is what another stage leaves", "test_recipes", "CheckMemory.StagesHaveACopy*",
            "src/recipes/plans/rehearsal.cpp", "    most.rollouts = std::move(rollouts);\n", ""),
+    mutant("all passes of a student are compared with a teacher's first", "test_training", "DistillationStages.*",
+           "src/training/objectives/distillation.cpp", "      ahead_.pop_front();\n", ""),
+    mutant("plans forget what a teacher reads ahead", "test_recipes", "StagePlans.CountWhatATeacherReadsAhead",
+           "src/recipes/plans/rehearsal.cpp", "    plan.updates.peaks[static_cast<size_t>(MemoryTag::kActivations)] += bytes;\n", ""),
     mutant("routers of other stages do not count in a micro-batch", "test_training", "PipelineStages.BalanceMicroBatches",
            "src/training/passes/router_loads.cpp", "{ranks.context, ranks.stages.ranks})", "{ranks.context})"),
 

@@ -43,7 +43,24 @@ TEST_F(Pipeline, LearnsJudgedAnswers) {
   expect_on_meshes("kto", judged, train("kto_unstaged", judged), {"--ranks 2 --parallel.pipeline 2"});
 }
 
-// A teacher's logits that are stored, by one rank or by stages; a teacher in memory is refused.
+// A teacher in memory, whose stages read the rows of an update before the student's do.
+TEST_F(Pipeline, LearnsFromATeacher) {
+  const std::string eval = "--eval.every_steps 2 --data.eval_fraction 0.1 --train.steps 4 ",
+                    flags = "--recipe distill --train.micro_batch_tokens 64 --train.rows_per_step 6 " + eval,
+                    teacher = folder() + "/teacher";
+  ASSERT_EQ(run("init " + folder() + "/qwen3-tiny " + teacher + " --seed 5").code, 0);
+  const std::string other = flags + "--distill.teacher " + teacher + " ";
+  expect_on_meshes("taught", other, train("taught_unstaged", other),
+                   {"--ranks 2 --parallel.pipeline 2", "--ranks 4 --parallel.pipeline 2 --parallel.context 2",
+                    "--ranks 2 --parallel.pipeline 2 --parallel.pipeline_schedule zb_h1"});
+  const std::string itself = flags + "--adapters \"[{name: a, rank: 4}]\" ",
+                    one = train("taught_adapter", itself);
+  expect_same_course(
+      train("taught_adapter_staged", itself + "--ranks 2 --parallel.pipeline 2") + "/adapters/a",
+      one + "/adapters/a");
+}
+
+// A teacher's logits that are stored, by one rank or by stages.
 TEST_F(Pipeline, LearnsStoredLogits) {
   const auto flags = [&](const std::string& logits) {
     return "--recipe distill --distill.teacher " + folder() +
@@ -222,8 +239,8 @@ TEST_F(Pipeline, SaysWhatItCannotDo) {
              "[parallel.pipeline] is 2, but quantize.calibration mse compares");
   expect_has(refusal(two + "--eval.exact_match 4 --quantize.preset INT8_WEIGHT_ONLY"),
              "[parallel.pipeline] is 2, but questions are answered");
-  expect_has(refusal(two + "--recipe distill --distill.teacher " + folder() + "/model"),
-             "recipe distill asks a teacher in memory");
+  expect_has(refusal(two + "--recipe distill --adapters '[{name: a}, {name: b}]'"),
+             "recipe distill has a teacher in memory and 2 adapters, whose passes have rows of several");
   expect_has(refusal("--parallel.pipeline 0"), "'parallel.pipeline': expected an integer at least 1");
 }
 

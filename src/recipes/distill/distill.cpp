@@ -48,13 +48,17 @@ std::optional<std::string> second_model(const RunConfig& config) {
   return folder.empty() || !keys.teacher_logits.empty() ? std::nullopt : std::optional(folder);
 }
 
-// Hidden states of a teacher would have to be there for all micro-batches of an update.
+// A teacher in memory reads the rows of one learner ahead, pass by pass as the learner does.
 std::string refuses_stages(const RunConfig& config) {
-  return distill_keys(config).teacher_logits.empty()
-             ? "asks a teacher in memory, all of whose layers it needs on a rank; store its largest logits "
-               "(distill.teacher_logits, distill.top_k), or set parallel.pipeline to 1"
+  return distill_keys(config).teacher_logits.empty() && config.adapters.size() > 1
+             ? fmt::format(
+                   "has a teacher in memory and {} adapters, whose passes have rows of several; train "
+                   "them one by one, or set parallel.pipeline to 1",
+                   config.adapters.size())
              : "";
 }
+
+bool reads_ahead(const RunConfig& config) { return distill_keys(config).teacher_logits.empty(); }
 
 std::string other_model(const RunConfig& config) { return distill_keys(config).teacher; }
 
@@ -170,7 +174,8 @@ void register_distill() {
        .objective = objective,
        .measured = measured,
        .rehearsed = rehearsed,
-       .refuses_stages = refuses_stages});
+       .refuses_stages = refuses_stages,
+       .reads_ahead = reads_ahead});
 }
 
 }  // namespace temper::recipes

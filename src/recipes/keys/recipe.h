@@ -90,6 +90,10 @@ struct Recipe {
   // Why stages of a pipeline cannot compute it, as a clause behind "recipe X"; empty: they can.
   std::string (*refuses_stages)(const RunConfig& config) = [](const RunConfig&) { return std::string(); };
 
+  // Whether the last stage of a pipeline keeps hidden states of a second model, or of the trained one, for
+  // all passes of an update.
+  bool (*reads_ahead)(const RunConfig& config) = [](const RunConfig&) { return false; };
+
   // Kernels that it needs, or (`needed` false) that are tried first where the configuration names none.
   ops::FieldValues (*kernels)(const RunConfig& config, bool needed) = [](const RunConfig&, bool) {
     return ops::FieldValues();

@@ -177,8 +177,13 @@ TEST(Mesh, StagesRefuseWhatNeedsAllLayers) {
     return refusal("qwen3", [&](RunConfig& run) { run.recipe = recipe; });
   };
   EXPECT_EQ(of_recipe("grpo"), "");
-  expect_has(of_recipe("distill"),
-             "recipe distill asks a teacher in memory, all of whose layers it needs on a rank; store its");
+  EXPECT_EQ(of_recipe("distill"), "");
+  expect_has(refusal("qwen3",
+                     [](RunConfig& run) {
+                       run.recipe = "distill";
+                       run.adapters = {{.name = "a"}, {.name = "b"}};
+                     }),
+             "[parallel.pipeline] is 2, but recipe distill has a teacher in memory and 2 adapters");
   EXPECT_EQ(of_recipe("preference"), "");
   const auto later = [&](const std::function<void(RunConfig&)>& change) {
     return refusal("qwen3", [&](RunConfig& run) {

@@ -254,6 +254,15 @@ MemoryPlan peaks_of(const Pool& memory) {
   return plan;
 }
 
+// Of hidden states that a model keeps for the passes of an update that are not rehearsed.
+int64_t bytes_read_ahead(const RunConfig& config, const Setting& setting, const layers::Decoder& model) {
+  const PassCounts passes =
+      passes_of(config, setting.sample_of(0), setting.mesh.row_ranks(), setting.most_passes);
+  const int64_t tokens = std::max(config.train.compute.micro_batch_tokens, row_tokens(config));
+  return (passes.all - passes.rehearsed) * (tokens / setting.mesh.context) * model.config().hidden_size *
+         size_of(model.parameters().dtype());
+}
+
 // `counted`: the pool of the device. Returns the layers of the stage.
 std::vector<parallel::LayerRange> rehearse_on(const RunConfig& config, const Setting& setting,
                                               const Pool& counted, RunMemory& plan) {
@@ -298,7 +307,13 @@ std::vector<parallel::LayerRange> rehearse_on(const RunConfig& config, const Set
   };
   config.adapters.empty() ? rehearse_model(config, *model, setting, objective, ranks, after)
                           : rehearse_adapters(config, *model, setting, objective, ranks, after);
-  return parallel::layers_of_stage(model->decoder.ranks().stages, setting.stage.value());
+  const layers::ModelStages& stages = model->decoder.ranks().stages;
+  if (stages.count() > 1 && stages.has_last() && recipe.reads_ahead(config)) {
+    const int64_t bytes = bytes_read_ahead(config, setting, (second ? *second : *model).decoder);
+    plan.updates.peaks[static_cast<size_t>(MemoryTag::kActivations)] += bytes;
+    plan.updates.total += bytes;
+  }
+  return parallel::layers_of_stage(stages, setting.stage.value());
 }
 
 RunMemory rehearse_stage(const RunConfig& config, Setting setting, int stage,

@@ -85,6 +85,28 @@ TEST(StagePlans, AreCloseToWhatStagesTake) {
   }
 }
 
+// The last stage keeps the hidden states of a teacher for all passes of an update. A plan rehearses some of
+// them.
+TEST(StagePlans, CountWhatATeacherReadsAhead) {
+  RunConfig config;
+  config.recipe = "distill";
+  config.model.dtype = DType::kF32;
+  config.data.max_length = 256;
+  config.train.compute.micro_batch_tokens = 256;
+  config.parallel.pipeline = 2;
+  config.adapters = {{.rank = 8}};  // whose model teaches
+  const auto activations = [&](int64_t rows) {
+    config.train.rows_per_step = rows;
+    const RunMemory plan = rehearse(config, {medium_config(), detect_cpu()});
+    return std::pair(plan.stages[0].of(MemoryTag::kActivations), plan.stages[1].of(MemoryTag::kActivations));
+  };
+  const int64_t of_pass = 256 * medium_config().at("hidden_size").as_int() * 4;
+  const auto few = activations(8), as_planned = activations(16), many = activations(100);
+  EXPECT_EQ(many.first, few.first);
+  EXPECT_EQ(as_planned.second - few.second, 8 * of_pass);
+  EXPECT_EQ(many.second - as_planned.second, 84 * of_pass);
+}
+
 // By stage, and by region.
 TEST(StagePlans, AreTables) {
   StageMemory first, last;

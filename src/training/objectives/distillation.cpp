@@ -1,13 +1,20 @@
 #include "training/objectives/distillation.h"
 
+#include <algorithm>
+#include <deque>
+
 #include "base/error.h"
 #include "primitives/primitives.h"
 #include "quantizers/quantizers.h"
 #include "training/passes/divided_tokens.h"
 #include "training/passes/flops.h"
+#include "training/passes/staged_passes.h"
 
 namespace temper::training {
 namespace {
+
+// Of an evaluation, whose hidden states of a teacher in stages are there at once.
+constexpr size_t kPassesAhead = 8;
 
 double sum_of(const Tensor& values) {
   const Tensor here = values.on({});
@@ -27,6 +34,26 @@ class Distill::Step : public StepLoss {
     for (const data::PackedRow& row : rows) targets += row.num_targets();
     targets = ranks.sum("target tokens of the distillation", targets);
     scale_ = targets == 0 ? 0 : 1 / static_cast<double>(targets);
+  }
+
+  // Has a teacher in stages read the next rows, all of which the student reads before others come. All stages
+  // call it.
+  void read_ahead(const std::vector<data::PackedRow>& rows) {
+    if (!objective_.reads_ahead()) return;
+    const layers::Decoder& teacher = *objective_.teacher_;
+    const quantizers::QuantizersOff off(teacher.quantizers());
+    std::vector<MicroBatch> batches;  // as the student reads them
+    for (const auto& [begin, end] :
+         cut_micro_batches(objective_.model_, rows, objective_.micro_batch_tokens_))
+      batches.push_back(gather(rows, begin, end, form_of(objective_.model_)));
+    const int last = teacher.ranks().stages.num_parts() - 1;
+    read_passes(teacher, batches.size(),
+                {[&](Tape& tape, size_t batch, const layers::Decoder::Part& part) {
+                   const Var made = teacher.forward(tape, batches[batch].input, {}, part);
+                   if (part.index == last) ahead_.push_back(made.value);
+                   return made;
+                 },
+                 [&](size_t batch) { return teacher.make_part_input(batches[batch].input); }});
   }
 
   Var of(Tape& tape, const LossInputs& inputs, PendingStep& pending) override {
@@ -79,6 +106,13 @@ class Distill::Step : public StepLoss {
       return {{},
               own_of(objective_.known_->of(std::span(rows_).subspan(begin, next_ - begin)), targets, cut)};
     const layers::Decoder& teacher = *objective_.teacher_;
+    if (objective_.reads_ahead()) {
+      invariant(!ahead_.empty() && ahead_.front().dim(0) == tokens,
+                "the teacher has read the student's tokens");
+      Tensor hidden = std::move(ahead_.front());
+      ahead_.pop_front();
+      return {std::move(hidden), {}};
+    }
     const MicroBatch batch = gather(rows_, begin, next_, form_of(objective_.model_));
     const quantizers::QuantizersOff off(teacher.quantizers());
     Tape tape(false);
@@ -132,12 +166,30 @@ class Distill::Step : public StepLoss {
   const Distill& objective_;
   const std::vector<data::PackedRow> rows_;
   size_t next_ = 0;
-  double scale_ = 0;  // one over the update's target tokens
+  std::deque<Tensor> ahead_;  // hidden states of the next passes
+  double scale_ = 0;          // one over the update's target tokens
 };
 
 std::unique_ptr<StepLoss> Distill::begin(const std::vector<data::PackedRow>& rows, const layers::Adapter*,
                                          collectives::Group& ranks) const {
-  return std::make_unique<Step>(*this, rows, ranks);
+  auto step = std::make_unique<Step>(*this, rows, ranks);
+  step->read_ahead(rows);
+  return step;
+}
+
+bool Distill::reads_ahead() const { return teacher_ != nullptr && teacher_->ranks().stages.count() > 1; }
+
+// All of them; where the teacher reads ahead some passes' after the other.
+std::vector<std::vector<data::PackedRow>> Distill::parts_of(const std::vector<data::PackedRow>& rows) const {
+  if (!reads_ahead()) return {rows};
+  std::vector<std::vector<data::PackedRow>> parts;
+  const auto passes = cut_micro_batches(model_, rows, micro_batch_tokens_);
+  for (size_t first = 0; first < passes.size(); first += kPassesAhead) {
+    const size_t last = std::min(first + kPassesAhead, passes.size()) - 1;
+    parts.emplace_back(rows.begin() + static_cast<std::ptrdiff_t>(passes[first].first),
+                       rows.begin() + static_cast<std::ptrdiff_t>(passes[last].second));
+  }
+  return parts;
 }
 
 EvalResult Distill::evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
@@ -145,11 +197,14 @@ EvalResult Distill::evaluate(const std::vector<data::PackedRow>& rows, const lay
   Step step(*this, rows, ranks.rows);
   EvalResult result;
   result.distillation.emplace();
-  for_each_pass(model_, adapter, rows, micro_batch_tokens_,
-                [&](Tape&, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all) {
-                  result.loss += step.compare(hidden, batch.targets, batch.input.cut, batch.documents, all,
-                                              false, *result.distillation);
-                });
+  for (const std::vector<data::PackedRow>& part : parts_of(rows)) {
+    step.read_ahead(part);
+    for_each_pass(model_, adapter, part, micro_batch_tokens_,
+                  [&](Tape&, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all) {
+                    result.loss += step.compare(hidden, batch.targets, batch.input.cut, batch.documents, all,
+                                                false, *result.distillation);
+                  });
+  }
   result.loss = ranks.results.sum("losses of the evaluation", result.loss);
   sum_over(ranks.results, result.distillation);
   result.target_tokens = result.distillation->tokens;

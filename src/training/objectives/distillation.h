@@ -13,8 +13,10 @@ namespace temper::training {
 class Distill : public Objective {
  public:
   // `teacher`: with the vocabulary of `model`, and divided between the ranks alike; or `model` itself, which
-  // then teaches without adapters and without rounding by quantizers. `top_k`: how many of its tokens the
-  // loss compares one by one; all others count as one outcome. 0: all.
+  // then teaches without adapters and without rounding by quantizers. Where stages of a pipeline have parts
+  // of both, the teacher reads an update's rows before the student does, and the last stage keeps the hidden
+  // states of all of them; rows that are learned together are then of one learner. `top_k`: how many of its
+  // tokens the loss compares one by one; all others count as one outcome. 0: all.
   Distill(const layers::Decoder& model, const layers::Decoder& teacher, const losses::Distillation& options,
           int64_t micro_batch_tokens, int64_t top_k = 0)
       : model_(model),
@@ -40,6 +42,8 @@ class Distill : public Objective {
 
  private:
   class Step;
+  bool reads_ahead() const;
+  std::vector<std::vector<data::PackedRow>> parts_of(const std::vector<data::PackedRow>& rows) const;
 
   const layers::Decoder& model_;
   const layers::Decoder* teacher_ = nullptr;  // or known_

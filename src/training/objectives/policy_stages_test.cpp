@@ -1,5 +1,5 @@
-// Sampled answers where stages of a pipeline have parts of the model: log-probabilities before updates, losses,
-// what is reported of tokens, work and weights are those of one rank.
+// Sampled answers where stages of a pipeline have parts of the model: log-probabilities before updates,
+// losses, what is reported of tokens, work and weights are those of one rank.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -136,7 +136,8 @@ TEST(PolicyStages, LearnWhatOneRankLearns) {
     int stages, chunks;
     Mesh mesh;
   };
-  for (const PolicyCase& of : {PolicyCase{}, {"qwen3", "gspo"}, {"qwen3_moe", "dapo"}, {"qwen3_moe", "dapo", true}}) {
+  for (const PolicyCase& of :
+       {PolicyCase{}, {"qwen3", "gspo"}, {"qwen3_moe", "dapo"}, {"qwen3_moe", "dapo", true}}) {
     const PolicyCourse expected = learn(collectives::alone(), {}, 1, of);
     for (const auto& [stages, chunks, mesh] : {Case{2, 1, {}},
                                                {2, 2, {}},

@@ -273,7 +273,7 @@ TEST_F(CheckMemory, StagesHaveACopyOfTheWeightsForRollouts) {
   config.train.compute.activation_checkpointing = Checkpointing::kFull;
   const double whole = weights_of(rehearse(config, setting_));
   config.parallel.pipeline = 2;
-  const RunMemory plan = rehearse(config, setting_);
+  RunMemory plan = rehearse(config, setting_);
   ASSERT_EQ(plan.stages.size(), 2u);
   EXPECT_NEAR(weights_of(plan.stages[0]) + weights_of(plan.stages[1]), 2 * whole, 0.02 * whole);
   std::vector<RunMemory> own;
@@ -285,6 +285,9 @@ TEST_F(CheckMemory, StagesHaveACopyOfTheWeightsForRollouts) {
   ASSERT_GT(own[0].rollouts->plan.total, own[1].rollouts->plan.total);
   EXPECT_EQ(plan.rollouts->plan.total, own[0].rollouts->plan.total);
   EXPECT_EQ(plan.updates.total, own[1].updates.total);
+  plan.set_cache(plan.rollouts->wish.engine.cache_tokens);
+  for (size_t stage = 0; stage < 2; ++stage)
+    EXPECT_EQ(plan.stages[stage].of(MemoryTag::kKvCache), own[stage].rollouts->plan.of(MemoryTag::kKvCache));
 }
 
 // Frozen weights have no gradients, moments, masters or place in checkpoints.

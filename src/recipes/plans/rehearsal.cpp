@@ -331,12 +331,21 @@ RunMemory rehearse_stage(const RunConfig& config, Setting setting, int stage,
   return plan;
 }
 
+// The most of updates and of rollouts with so large a cache.
+MemoryPlan most_of(MemoryPlan updates, const RolloutMemory& rollouts, int64_t cache_tokens) {
+  const MemoryPlan rolls = rollouts.with_cache(cache_tokens);
+  for (size_t i = 0; i < rolls.peaks.size(); ++i)
+    updates.peaks[i] = std::max(rolls.peaks[i], updates.peaks[i]);
+  updates.total = std::max(rolls.total, updates.total);
+  return updates;
+}
+
 }  // namespace
 
 void RunMemory::set_cache(int64_t tokens) {
-  const MemoryPlan rolls = rollouts->with_cache(tokens);
-  for (size_t i = 0; i < peaks.size(); ++i) peaks[i] = std::max(rolls.peaks[i], updates.peaks[i]);
-  total = std::max(rolls.total, updates.total);
+  static_cast<MemoryPlan&>(*this) = most_of(updates, *rollouts, tokens);
+  for (StageMemory& stage : stages)
+    static_cast<MemoryPlan&>(stage) = most_of(stage.updates, *stage.rollouts, tokens);
 }
 
 RunMemory rehearse(const RunConfig& config, const Setting& setting) {
@@ -349,16 +358,16 @@ RunMemory rehearse(const RunConfig& config, const Setting& setting) {
   std::vector<StageMemory> stages;
   for (int stage = 0; stage < config.parallel.pipeline; ++stage) {
     RunMemory plan = rehearse_stage(config, setting, stage, layers);
-    stages.push_back({plan, std::move(layers)});
+    stages.push_back({plan, std::move(layers), plan.updates, plan.rollouts});
     if (plan.rollouts && (!rollouts || plan.rollouts->plan.total > rollouts->plan.total))
       rollouts = plan.rollouts;
     if (stage == 0 || plan.total > most.total) most = std::move(plan);
   }
+  if (stages.size() > 1) most.stages = std::move(stages);
   if (rollouts) {
     most.rollouts = std::move(rollouts);
     most.set_cache(most.rollouts->least_cache());
   }
-  if (stages.size() > 1) most.stages = std::move(stages);
   return most;
 }
 

@@ -49,6 +49,8 @@ struct Setting {
 // A stage of a pipeline, and what each of its ranks has in use at most.
 struct StageMemory : MemoryPlan {
   std::vector<parallel::LayerRange> layers = {};
+  MemoryPlan updates = {};  // as of RunMemory
+  std::optional<RolloutMemory> rollouts = {};
 };
 
 // What a run has in use at most, on its device. Of several stages (parallel.pipeline), that of the stage that
@@ -61,7 +63,7 @@ struct RunMemory : MemoryPlan {
   std::optional<RolloutMemory> rollouts = {};
   std::vector<StageMemory> stages = {};  // where there are several
 
-  void set_cache(int64_t tokens);  // the plan with so large a cache
+  void set_cache(int64_t tokens);  // the plan, and those of all stages, with so large a cache
 };
 
 // Goes through a run's first updates and an evaluation on a device that only counts, with the model,

@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <optional>
 
 #include "layers/adapted_rows.h"
@@ -20,8 +21,8 @@ struct ContextPass {
   TokenRanks heads;  // that exchange heads; alone: none do
   TokenRanks keys;   // that give each other keys; alone: none do
   AdaptedRows rows;  // whose all tokens of the pass are
-  // As the queries of the rank's group see them; none: the group has all tokens.
-  std::optional<ContextKeys> documents = {};
+  // As the queries of the rank's group see them; null: the group has all tokens.
+  std::shared_ptr<const ContextDocuments> documents = {};
   std::optional<ContextSpans> spans = {};  // none: heads travel, also where mixers carry states
 };
 

@@ -119,7 +119,7 @@ std::shared_ptr<const ContextPass> PassBuilder::context_pass(const DecoderInput&
                    .heads = {context_.heads, cut.in_group(context_.members)},
                    .keys = {context_.keys, groups},
                    .rows = {adapters, input.ids.numel()}};
-  if (!pass.keys.is_alone()) pass.documents = context_keys(input, groups.own());
+  if (!pass.keys.is_alone()) pass.documents = std::make_shared<const ContextDocuments>(input, groups);
   // A document may continue one that is whole on another rank: more states than one would have to pass.
   if (ranks_.mesh.context_method != ContextMethod::kHeads && input.continued.empty())
     pass.spans = context_spans(input);

@@ -151,6 +151,17 @@ Var TokenRanks::all_tokens(Tape& tape, const Var& x) const {
   });
 }
 
+Var TokenRanks::with_fetched(Tape& tape, const Var& x, const TokenFetch& fetch) const {
+  const Var given = primitives::gather_rows(tape, x, fetch.given);
+  const Tensor came = group_->all_to_all("keys of windows", given.value, fetch.send, fetch.receive);
+  const Var others = tape.record(
+      came, {&given},
+      [group = group_, slot = given.slot, send = fetch.send, receive = fetch.receive](const Tensor& grad) {
+        slot->add(group->all_to_all("gradients of keys of windows", grad.contiguous(), receive, send));
+      });
+  return primitives::concat_first(tape, {x, others});
+}
+
 std::vector<Var> TokenRanks::own_of_heads(Tape& tape, const std::vector<Var>& heads) const {
   if (is_alone()) return heads;
   std::vector<Heads> all;

@@ -5,6 +5,7 @@
 
 #include "autograd/tape.h"
 #include "collectives/group.h"
+#include "layers/context_keys.h"
 #include "layers/token_cut.h"
 
 namespace temper::layers {
@@ -54,6 +55,8 @@ class TokenRanks {
   Var tokens_of_heads(Tape& tape, const Var& y) const;
   // [all tokens, columns], of x [own tokens, columns].
   Var all_tokens(Tape& tape, const Var& x) const;
+  // [own tokens + those that come, columns], of x [own tokens, columns].
+  Var with_fetched(Tape& tape, const Var& x, const TokenFetch& fetch) const;
   // [ranks · n, …], rank after rank, of each one's [n, …], compact. Without a gradient.
   Tensor of_all_ranks(const std::string& name, const Tensor& own) const {
     return is_alone() ? own : group_->all_gather(name, own);

@@ -156,14 +156,15 @@ class BoundAttention : public layers::BoundMixer {
     return attend(tape, {heads.q, k, v}, sinks, pass.cu_seqlens_q, pass.cu_seqlens_k);
   }
 
-  // The queries that are here, and the keys and values of all tokens.
+  // The queries that are here, and the keys and values of all tokens that they see.
   Var attend_to_all(Tape& tape, const ops::RotatedHeads& heads, const Var& sinks,
                     const layers::ContextPass& context) const {
     const int64_t dim = config_.head_dim, columns = heads.k.shape()[1] * dim;
-    const Var all = context.keys.all_tokens(
-        tape,
-        layers::join_columns(tape, {layers::merge_heads(tape, heads.k), layers::merge_heads(tape, heads.v)}));
-    const layers::ContextKeys& keys = *context.documents;
+    const layers::ContextKeys& keys = context.documents->of(config_.window);
+    const Var own =
+        layers::join_columns(tape, {layers::merge_heads(tape, heads.k), layers::merge_heads(tape, heads.v)});
+    const Var all =
+        keys.fetch ? context.keys.with_fetched(tape, own, *keys.fetch) : context.keys.all_tokens(tape, own);
     const std::vector<Var> parts =
         layers::split_columns(tape, primitives::gather_rows(tape, all, keys.seen), {columns, columns});
     return attend(

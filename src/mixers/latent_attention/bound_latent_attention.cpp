@@ -196,7 +196,7 @@ class BoundLatentAttention : public layers::BoundMixer {
         expand_own(tape, layers::compact(tape, parts[0]), layers::compact(tape, parts[1]), context);
     const Var queries = context.heads.own_of_heads(tape, {q})[0];
     if (!context.documents) return context.heads.tokens_of_heads(tape, attend_to(tape, queries, own, pass));
-    const layers::ContextKeys& keys = *context.documents;
+    const layers::ContextKeys& keys = context.documents->of(0);
     return context.heads.tokens_of_heads(
         tape, attend(tape, queries, chosen(tape, own, keys.seen), keys.cu_seqlens_q, keys.cu_seqlens_k));
   }

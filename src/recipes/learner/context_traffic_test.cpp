@@ -18,18 +18,21 @@ class Sent : public collectives::PlannedCalls {
   void asked(const collectives::PlannedCall& call) override {
     using Kind = collectives::PlannedCall::Kind;
     const auto ranks = static_cast<double>(call.ranks.size());
-    if (call.kind == Kind::kAllToAll)
+    if (call.kind == Kind::kAllToAll) {
+      brought += call.bytes;
       exchanged += call.bytes * (ranks - 1) / ranks;
-    else if (call.kind == Kind::kAllGather || call.kind == Kind::kReduceScatter)
+    } else if (call.kind == Kind::kAllGather || call.kind == Kind::kReduceScatter)
       gathered += call.bytes * (ranks - 1) / ranks;
   }
   void waits(collectives::PlannedCall::Place) override {}
 
   double exchanged = 0, gathered = 0;
+  double brought = 0;  // to exchanges: all of it is sent where no rows stay
 };
 
 // Of the first rank, in a forward pass over one row and the backward pass of what it gives.
-Sent sent(const char* type, const Mesh& mesh) {
+Sent sent(const char* type, const Mesh& mesh,
+          const std::vector<int64_t>& lengths = {kTokens / 4, kTokens / 4, kTokens / 2}) {
   Sent sent;
   const auto ranks = collectives::planned_group(mesh.size(), 0, &sent);
   const parallel::MeshGroups groups(*ranks, mesh);
@@ -40,7 +43,7 @@ Sent sent(const char* type, const Mesh& mesh) {
   build.counted = true;
   build.ranks = groups.model();
   const auto model = models::build_model(tiny_config(type), "tiny", build);
-  const data::PackedRow row = test_row(1, {kTokens / 4, kTokens / 4, kTokens / 2});
+  const data::PackedRow row = test_row(1, lengths);
   const training::MicroBatch batch = training::gather({row}, 0, 1, training::form_of(model->decoder));
   model->decoder.parameters().enable_gradients(DType::kF32);
   Tape tape;
@@ -97,6 +100,15 @@ TEST(ContextTraffic, GroupsExchangeHeadsAndGatherTheirKeys) {
   const Sent groups = sent("deepseek_v3", {.context = 4, .context_method = ContextMethod::kBoth});
   EXPECT_DOUBLE_EQ(groups.exchanged, 2 * own * (latent.queries + latent.results) / 2);
   EXPECT_DOUBLE_EQ(groups.gathered, 2 * kTokens * latent.latent * 3 / 4);
+}
+
+// One of two layers sees all keys. In the other, with a window of five, the last of four pieces of a document
+// needs four keys of the other rank, and gives gradients of as many back as the second one does.
+TEST(ContextTraffic, LayersWithWindowsFetchTheKeysBeforePieces) {
+  const Widths w = widths("gpt_oss");
+  const Sent found = sent("gpt_oss", {.context = 2, .context_method = ContextMethod::kKeys}, {kTokens});
+  EXPECT_DOUBLE_EQ(found.brought, 2 * 4 * w.keys / 2);
+  EXPECT_DOUBLE_EQ(found.gathered, 2 * kTokens * w.keys / 2 / 2);
 }
 
 }  // namespace

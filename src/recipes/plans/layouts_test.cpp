@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "models/model.h"
 #include "recipes/plans/mesh.h"
+#include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::recipes {
@@ -104,6 +105,15 @@ TEST(Layouts, WhatTheRunNamesStays) {
                 "--parallel.replicate 2 --parallel.context 2 --parallel.tensor 2 --parallel.context_method "
                 "ring --parallel.shard_level 3",
                 "--parallel.replicate 2 --parallel.tensor 2 --parallel.pipeline 2"}));
+  RunConfig groups;
+  groups.parallel.degree("context") = "4";
+  groups.parallel.context_heads = 2;
+  for (const RunLayout& layout : layouts(8, "qwen3", groups).possible) {
+    expect_has(flags_of(layout), "--parallel.context 4 ");
+    expect_has(flags_of(layout), "--parallel.context_method usp --parallel.context_heads 2");
+    expect_has(to_string(layout), "context 4 usp of 2");
+    EXPECT_EQ(with_layout({}, layout).parallel.context_heads, 2);
+  }
   config.parallel.degree("tensor") = "3";
   EXPECT_TRUE(layouts(8, "qwen3", config).possible.empty());
 }

@@ -64,6 +64,34 @@ TEST(Mesh, ContextRanksExchangeHeadsInTheLargestGroups) {
   EXPECT_EQ(heads("qwen3_next", {.context = 4, .context_method = kBoth}), 2);
 }
 
+TEST(Mesh, NumbersOfContextRanksThatExchangeHeadsDivideTheContextRanks) {
+  const auto error = [](const char* context, int64_t heads, ContextMethod method) {
+    RunConfig config;
+    config.parallel.degree("context") = context;
+    config.parallel.context_heads = heads;
+    config.parallel.context_method = method;
+    return error_of([&] { mesh_of(config, 8); });
+  };
+  EXPECT_EQ(error("8", 2, ContextMethod::kAuto), "");
+  EXPECT_EQ(error("8", 8, ContextMethod::kBoth), "");
+  EXPECT_EQ(
+      error("8", 3, ContextMethod::kBoth),
+      "[parallel.context_heads] is 3, but parallel.context is 8, which it does not divide; set it to 1, 2, "
+      "4 or 8");
+  EXPECT_EQ(
+      error("8", 2, ContextMethod::kKeys),
+      "[parallel.context_heads] is 2, but parallel.context_method is ring, which says it already; leave "
+      "one of them out");
+  EXPECT_EQ(
+      error("1", 2, ContextMethod::kAuto),
+      "[parallel.context_heads] is about ranks that divide the tokens of rows, and parallel.context is 1; "
+      "leave it out");
+  RunConfig config;
+  config.parallel.degree("context") = "4";
+  config.parallel.context_heads = 2;
+  EXPECT_EQ(to_string(mesh_of(config, 8)), "replicate 2, shard 1, context 4, context_heads 2");
+}
+
 RunConfig with_degrees_of(const ParallelConfig::Degrees& degrees) {
   RunConfig config;
   config.model.path = "nowhere";  // nothing is known of the model

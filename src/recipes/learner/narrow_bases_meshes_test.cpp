@@ -82,8 +82,8 @@ Matrices matrices_of(RankedBase& ranked) {
 }
 
 // A folder of a model in float32.
-void save(const std::string& folder) {
-  const auto model = models::build_model(narrow_mixture(), "tiny", plain());
+void save(const std::string& folder, const Json& config = narrow_mixture()) {
+  const auto model = models::build_model(config, "tiny", plain());
   model->decoder.parameters().initialize(3, 0.1);
   models::save_model(*model, folder, "");
 }
@@ -101,9 +101,9 @@ struct Learned {
   std::vector<std::unique_ptr<Placement>> placements;
 };
 
-Learned learn_from_base(RankedBase& ranked) {
-  const auto adapter = models::new_adapter(
-      *ranked.model, {.rank = 4, .targets = {.names = {"q_proj", "k_proj", "v_proj", "o_proj"}}}, 1, "");
+Learned learn_from_base(RankedBase& ranked,
+                        const std::vector<std::string>& targets = {"q_proj", "k_proj", "v_proj", "o_proj"}) {
+  const auto adapter = models::new_adapter(*ranked.model, {.rank = 4, .targets = {.names = targets}}, 1, "");
   optimizers::AdamW optimizer(adapter->parameters(), ranked.model->decoder.ops(), {},
                               ranked.groups.sharing());
   training::AdapterTrainer trainer(ranked.model->decoder, {}, ranked.groups.update());
@@ -151,6 +151,14 @@ void expect_gradients(const Learned& found, const Learned& expected) {
   EXPECT_GT(all, 0);
 }
 
+void expect_learned(const Learned& found, const Learned& expected) {
+  for (size_t i = 0; i < found.losses.size(); ++i) {
+    EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-5 * expected.losses[i]) << i;
+    EXPECT_NEAR(found.norms[i], expected.norms[i], 1e-4 * expected.norms[i]) << i;
+  }
+  expect_gradients(found, expected);
+}
+
 void expect_same_on_ranks(const std::string& folder) {
   for (const FrozenFormat format : {FrozenFormat::kNf4, FrozenFormat::kNf4Double}) {
     SCOPED_TRACE(format == FrozenFormat::kNf4 ? "nf4" : "nf4_double");
@@ -192,11 +200,7 @@ void expect_same_on_ranks(const std::string& folder) {
         }
         const Learned found = learn_from_base(ranked);
         const std::lock_guard lock(mutex);
-        for (size_t i = 0; i < found.losses.size(); ++i) {
-          EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-5 * expected.losses[i]) << i;
-          EXPECT_NEAR(found.norms[i], expected.norms[i], 1e-4 * expected.norms[i]) << i;
-        }
-        expect_gradients(found, expected);
+        expect_learned(found, expected);
       });
     }
   }
@@ -206,6 +210,32 @@ TEST(NarrowBases, OnRanksHaveTheCodesOfOne) {
   const TemporaryDirectory out;
   save(out / "model");
   expect_same_on_ranks(out / "model");
+}
+
+// Each of them reads its heads' rows of the projection, and of what an adapter adds to it.
+TEST(NarrowBases, ContextRanksReadRowsOfTheProjectionOfLatents) {
+  const TemporaryDirectory out;
+  save(out / "model", tiny_config("deepseek_v3"));
+  const std::vector<std::string> targets{"kv_b_proj", "o_proj"};
+  for (const FrozenFormat format : {FrozenFormat::kFloat8, FrozenFormat::kNf4}) {
+    Learned expected;
+    collectives::launch("local", {}, [&](Group& alone) {
+      RankedBase one(alone, {}, format, out / "model");
+      expected = learn_from_base(one, targets);
+    });
+    for (const Mesh& mesh : {Mesh{.context = 2, .context_method = ContextMethod::kHeads},
+                             Mesh{.context = 2, .context_method = ContextMethod::kHeads, .shard_level = 3},
+                             Mesh{.context = 4, .context_method = ContextMethod::kBoth}}) {
+      SCOPED_TRACE(fmt::format("{}, {}", to_string(format), to_string(mesh)));
+      std::mutex mutex;
+      collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
+        RankedBase ranked(ranks, mesh, format, out / "model");
+        const Learned found = learn_from_base(ranked, targets);
+        const std::lock_guard lock(mutex);
+        expect_learned(found, expected);
+      });
+    }
+  }
 }
 
 // Codes of a file are divided as they are: their values, rounded again, would be others.

@@ -160,7 +160,7 @@ MUTANTS = [
     mutant("ranks of a group have the keys of its first heads", "test_recipes", "TrainerMeshes.ContextRanksLearn*",
            "src/mixers/latent_attention/bound_latent_attention.cpp", "{heads.first_column(place, ranks),", "{heads.first_column(0 * place, ranks),"),
     mutant("windows of context ranks lack their furthest key", "test_layers", "ContextKeys.*",
-           "src/layers/context_keys.cpp", "until - from + window - 1)", "until - from + std::max<int64_t>(window - 2, 0))"),
+           "src/layers/context_keys.cpp", "until - from + window - 1 :", "until - from + std::max<int64_t>(window - 2, 0) :"),
     mutant("gradients of fetched keys are lost", "test_recipes", "TrainerMeshes.ContextRanksThatGatherKeys*",
            "src/layers/token_ranks.cpp", "concat_first(tape, {x, others})", "concat_first(tape, {x, tape.constant(others.value)})"),
     mutant("layers with windows gather all keys", "test_recipes", "ContextTraffic.*",

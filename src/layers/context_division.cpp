@@ -74,8 +74,8 @@ int heads_of_groups(const Divisions& divisions, const Mesh& mesh) {
   const int heads = divisions.most_of_groups(mesh.context);
   if (heads > 0) return heads;
   fail(
-      "[parallel.context_method] is usp, but no number between 1 and {} divides both the {} context ranks and "
-      "the heads of every layer; set context to {}{}",
+      "[parallel.context_method] is usp, but no number between 1 and {} divides both the {} context ranks "
+      "and the heads of every layer; set context to {}{}",
       mesh.context, mesh.context,
       Divisions::numbers(4 * mesh.context, [&](int ranks) { return divisions.most_of_groups(ranks) > 0; }),
       divisions.other_methods(ContextMethod::kBoth));

@@ -54,14 +54,13 @@ ContextDocuments::Pieces ContextDocuments::pieces_of(int rank, int64_t window) c
     for_each_piece(
         starts_, range.first, range.first + range.count, [&](size_t d, int32_t from, int32_t until) {
           // As many keys as the first query sees with those of the others, nearest first.
-          const int32_t most = window > 0 ? static_cast<int32_t>(until - from + window - 1) : until,
-                        first = std::max(starts_[d], until - most),
+          const int64_t sees = window > 0 ? until - from + window - 1 : until;
+          const auto most = static_cast<int32_t>(std::min<int64_t>(sees, until));
+          const int32_t first = std::max(starts_[d], until - most),
                         before = continued_.empty() ? -1 : continued_[d];
           if (before >= 0) {
             const int32_t end = starts_[static_cast<size_t>(before) + 1], left = most - (until - first);
-            append_rows(window > 0 ? std::max(starts_[static_cast<size_t>(before)], end - left)
-                                   : starts_[static_cast<size_t>(before)],
-                        end, all.seen);
+            append_rows(std::max(starts_[static_cast<size_t>(before)], end - left), end, all.seen);
           }
           append_rows(first, until, all.seen);
           all.starts_q.push_back(all.starts_q.back() + until - from);

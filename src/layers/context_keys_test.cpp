@@ -82,8 +82,9 @@ int64_t expect_keys(const DecoderInput& input, int ranks, int64_t window) {
     for (size_t piece = 0; piece + 1 < starts_q.size(); ++piece)
       for (int32_t q = starts_q[piece]; q < starts_q[piece + 1]; ++q) {
         const int32_t end = starts_k[piece + 1] - (starts_q[piece + 1] - q - 1),
-                      begin = window > 0 ? std::max(starts_k[piece], end - static_cast<int32_t>(window))
-                                         : starts_k[piece];
+                      begin = window > 0
+                                  ? static_cast<int32_t>(std::max<int64_t>(starts_k[piece], end - window))
+                                  : starts_k[piece];
         std::vector<int32_t> its;
         for (int32_t k = begin; k < end; ++k)
           its.push_back(found[static_cast<size_t>(seen[static_cast<size_t>(k)])]);
@@ -97,7 +98,8 @@ int64_t expect_keys(const DecoderInput& input, int ranks, int64_t window) {
 TEST(ContextKeys, EveryQuerySeesItsDocumentAlone) {
   for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{24}, {1, 2, 7, 14}, {3, 3, 9, 1, 8}})
     for (const int ranks : {2, 3, 4})
-      for (const int64_t window : {0, 1, 2, 5, 30}) {
+      for (const int64_t window :
+           {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{5}, int64_t{30}, int64_t{1} << 40}) {
         SCOPED_TRACE(fmt::format("{} documents, {} ranks, window {}", lengths.size(), ranks, window));
         expect_keys(documents_of(lengths, {}), ranks, window);
       }
@@ -105,7 +107,8 @@ TEST(ContextKeys, EveryQuerySeesItsDocumentAlone) {
 
 TEST(ContextKeys, AnswersSeeThePromptThatTheyContinue) {
   for (const int ranks : {2, 3, 4})
-    for (const int64_t window : {0, 1, 2, 5, 30}) {
+    for (const int64_t window :
+         {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{5}, int64_t{30}, int64_t{1} << 40}) {
       SCOPED_TRACE(fmt::format("{} ranks, window {}", ranks, window));
       expect_keys(documents_of({6, 4, 3, 8, 3}, {-1, 0, 0, -1, 3}), ranks, window);
     }

@@ -7,8 +7,8 @@
 
 namespace temper::layers {
 
-// Of context ranks those that this one exchanges heads with, itself among them, and those with the same heads,
-// which give each other keys.
+// Of context ranks those that this one exchanges heads with, itself among them, and those with the same
+// heads, which give each other keys.
 struct ContextParts {
   int members = 1;                                       // ranks that exchange heads
   collectives::Group *heads = nullptr, *keys = nullptr;  // null: this rank is alone
@@ -22,7 +22,8 @@ class ContextGroups {
   ContextGroups(const ContextGroups&) = delete;
   ContextGroups& operator=(const ContextGroups&) = delete;
 
-  // `members`: how many exchange heads, the same on all ranks, which call it together; it divides their number.
+  // `members`: how many exchange heads, the same on all ranks, which call it together; it divides their
+  // number.
   ContextParts parts(int members);
   std::vector<collectives::Group*> made() const;  // so far
 

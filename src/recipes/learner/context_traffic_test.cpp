@@ -48,7 +48,8 @@ Sent sent(const char* type, const Mesh& mesh,
   model->decoder.parameters().enable_gradients(DType::kF32);
   Tape tape;
   const Var hidden = model->decoder.forward(tape, batch.input);
-  tape.backward(hidden, Tensor::empty(hidden.shape(), DType::kF32, MemoryTag::kActivations, hidden.value.device()));
+  tape.backward(hidden,
+                Tensor::empty(hidden.shape(), DType::kF32, MemoryTag::kActivations, hidden.value.device()));
   return sent;
 }
 
@@ -58,9 +59,7 @@ struct Widths {
 };
 Widths widths(const char* type) {
   const Json config = tiny_config(type);
-  const auto number = [&](const char* key) {
-    return static_cast<double>(config.at(key).as_int());
-  };
+  const auto number = [&](const char* key) { return static_cast<double>(config.at(key).as_int()); };
   const double all = number("num_hidden_layers") * kFloat, heads = number("num_attention_heads");
   if (config.find("kv_lora_rank") == nullptr) {
     const double head = number("head_dim") * all;

@@ -326,4 +326,12 @@ MUTANTS = [
            "to = write_color(pixel + (2 - color), stride, {layout.patch_size"),
     mutant("crops do not reach the end", "test_preprocessing", "PictureShape.CropsCoverTheLongerSide",
            "src/preprocessing/picture_shape.cpp", "(longer + count - 1) / count;", "longer / count;"),
+    mutant("pictures that are too many are dropped", "test_data", "RowPictures.MoreOrFewer*",
+           "src/data/pictures/row_pictures.cpp", "if (taken != list.pictures.size()) fail_count", "if (taken > list.pictures.size()) fail_count"),
+    mutant("every mark takes the first picture", "test_data", "RowPictures.OfShareGptInTheOrderOfTheText",
+           "src/data/pictures/row_pictures.cpp", "media_reference(*list.pictures[taken],", "media_reference(*list.pictures[0],"),
+    mutant("a prompt that answers begin with counts twice", "test_data", "RowPictures.OfPreferences",
+           "src/data/pictures/row_pictures.cpp", "chosen && holds_prompt(*chosen, *prompt)", "chosen && holds_prompt(*prompt, Json())"),
+    mutant("paths of pictures begin where the program runs", "test_data", "RowPictures.PathsBeginInTheDataFilesFolder",
+           "src/data/pictures/media_reference.cpp", "absolute ? picture.path : join_path(folder, picture.path)", "absolute || !folder.empty() ? picture.path : folder"),
 ]

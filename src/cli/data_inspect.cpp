@@ -10,6 +10,7 @@
 #include "cli/arguments/program.h"
 #include "cli/arguments/run_arguments.h"
 #include "data/inspect.h"
+#include "data/inspect_pictures.h"
 #include "recipes/keys/adapter_config.h"
 #include "recipes/setup/recipe_inputs.h"
 
@@ -56,6 +57,17 @@ recipes::RunConfig run_of(const recipes::RunConfig& config, const std::optional<
   return config;
 }
 
+// Rows with pictures are bad rows, since models learn from text alone: what a model would get of them.
+std::string pictures_of(const data::Mixture& set, int64_t row, const std::string& model) {
+  Json parsed;
+  try {
+    parsed = set.json(row);
+  } catch (const Error&) {  // the row is bad because it is no JSON
+    return "";
+  }
+  return data::describe_pictures(parsed, set.path(row), model);
+}
+
 int inspect(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
     std::fputs(kUsage, stdout);
@@ -78,7 +90,8 @@ int inspect(const std::vector<std::string>& arguments) {
     const data::ReadRow read = set.read(i);
     print_line("row {} ({})", i, set.place(i));
     if (!read.error.empty()) {
-      print_line("  bad: {}\n", read.error);
+      print_line("  bad: {}", read.error);
+      print_exactly(pictures_of(set, i, config.model.path) + "\n");
       continue;
     }
     print_exactly(data::describe_row(read.row, setup.text.tokenizer, color));

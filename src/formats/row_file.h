@@ -33,6 +33,7 @@ class RowFile {
   virtual std::string place(int64_t row) const = 0;  // "file.jsonl:LINE", "file.json: row 3 (line 12)"
   virtual Json parse(int64_t row) const;             // "[file:LINE:COLUMN] not valid JSON: …"
 
+  const std::string& path() const { return name_; }          // of the data file, packed or not
   void check_unchanged() const { text_.check_unchanged(); }  // an Error when it was written to since
 
   // Of the rows' file, unpacked; the same wherever it lies and however it is compressed.

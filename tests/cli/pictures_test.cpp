@@ -2,6 +2,7 @@
 // alone, and the tower as it was. The folder is the tiny model's, named and configured as Qwen3-VL's are.
 #include <cstring>
 
+#include "base/parts/rooms.h"
 #include "checkpoints/files/safetensors.h"
 #include "tests/cli/cli_fixture.h"
 #include "weights/text_names.h"
@@ -240,6 +241,43 @@ TEST_F(PicturesCli, RowsWithPicturesAreRefusedByName) {
           "only text can be trained on");
   write_file(folder() + "/rows.jsonl", "{" + messages + R"(, "images": []})" + "\n");
   EXPECT_EQ(run(train(pictures(), "none", "--dry-run --data.train [" + folder() + "/rows.jsonl]")).code, 0);
+}
+
+// Rows with pictures are refused for training; an inspection says what a model would get of them.
+TEST_F(PicturesCli, PicturesOfRowsAreInspected) {
+  if (!is_built("media", "jpeg")) GTEST_SKIP() << "this build reads no JPEG";
+  const std::string own = folder() + "/inspected",
+                    jpeg = TEMPER_SOURCE_DIR "/tests/goldens/decoded_pictures/turned_6.jpg";
+  std::filesystem::copy(pictures(), own);
+  write_file(own + "/preprocessor_config.json",
+             R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16, "min_pixels": 1024})");
+  make_directories(folder() + "/rows");
+  write_file(folder() + "/rows/a.jpg", read_file(jpeg));
+  write_file(folder() + "/rows/cut.jpg", read_file(jpeg).substr(0, 400));
+  const auto row = [](const std::string& images) {
+    return R"({"images": [)" + images + R"(], "messages": [{"role": "user", "content": "<image> <image>"},)" +
+           R"({"role": "assistant", "content": "x"}]})" + "\n";
+  };
+  write_file(folder() + "/rows/rows.jsonl",
+             R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "x"}]})"
+             "\n" +
+                 row(R"("a.jpg", "cut.jpg")") + row(R"("a.jpg")"));
+  const std::string data = " --data.train " + folder() + "/rows/rows.jsonl --data.on_bad_row skip";
+  const Outcome outcome = run("data inspect --model.path " + own + data);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string line = "  picture images[0] (a.jpg): 31 x 45 pixels";
+  for (const std::string& expected :
+       {std::string("has images, which is not read"),
+        line + ", resized to 32 x 32, a grid of 1 x 2 x 2 patches, 1 tokens\n",
+        std::string(
+            "  picture bad: images[1]: [cut.jpg] is truncated after 400 bytes; get the whole file again"),
+        std::string(
+            "  pictures: the number of pictures in images is 1, and the text names 2; write <image>")})
+    EXPECT_NE(outcome.out.find(expected), std::string::npos) << expected << " in " << outcome.out;
+  // A model of text alone says nothing of grids.
+  EXPECT_NE(run("data inspect --model.path " + text() + data).out.find(line + "\n"), std::string::npos);
+  expect_refused("train " + yaml() + " --data.train " + folder() + "/rows/rows.jsonl", 2,
+                 "has images, which is not read");
 }
 
 }  // namespace

@@ -65,6 +65,11 @@ std::string Mixture::place(int64_t row) const {
   return member->source->place(index);
 }
 
+std::string Mixture::path(int64_t row) const {
+  const auto [member, index] = find(row);
+  return member->source->path(index);
+}
+
 std::string Mixture::describe() const {
   std::vector<std::string> names;
   for (const Member& member : members_) names.push_back(member.name);

@@ -36,6 +36,7 @@ class Mixture {
   ReadRow read_first_of_file(int64_t row) const;  // of the file that the row is in
   Json json(int64_t row) const;                   // as it stands in its file
   std::string place(int64_t row) const;           // "file:LINE"
+  std::string path(int64_t row) const;            // of its file
 
   std::string describe() const;  // the sources' names
 

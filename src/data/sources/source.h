@@ -21,6 +21,7 @@ class Source {
   Json row(int64_t index) const;              // "[file:LINE:COLUMN] not valid JSON: …"
   void check_unchanged(int64_t index) const;  // the file of a row
   std::string place(int64_t index) const;     // "file:LINE", for errors
+  const std::string& path(int64_t index) const { return find(index).file->path(); }  // of a row's file
   int64_t first_of_file(int64_t index) const { return index - find(index).index; }
   std::string_view text(int64_t index) const;
 

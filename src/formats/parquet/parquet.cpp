@@ -9,6 +9,7 @@
 #include <exception>
 #include <new>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "formats/format.h"
@@ -71,6 +72,25 @@ Print texts(const arrow::Array& array, const Column& column) {
     if (valid_utf8_prefix(text) != text.size()) column.stop("holds text that is not valid UTF-8");
     append_json_text(text, out);
   };
+}
+
+// The field of an image column that has the file, as data sets have it: {bytes, path}. Others are refused.
+constexpr std::string_view kFileBytes = ".bytes";
+
+template <class Array>
+Print files(const arrow::Array& array) {
+  const auto& values = static_cast<const Array&>(array);
+  return [&values](int64_t index, std::string& out) {
+    append_json_text(encode_base64(values.GetView(index)), out);
+  };
+}
+
+Print binary(const arrow::Array& array, const Column& column) {
+  if (!column.name.ends_with(kFileBytes))
+    column.stop(fmt::format("is of type {}, which rows of text cannot hold; leave it out or write it as text",
+                            array.type()->ToString()));
+  return array.type_id() == arrow::Type::BINARY ? files<arrow::BinaryArray>(array)
+                                                : files<arrow::LargeBinaryArray>(array);
 }
 
 template <class Array>
@@ -245,6 +265,9 @@ Print printer(const arrow::Array& array, const Column& column) {
       return texts<arrow::LargeStringArray>(array, column);
     case Type::STRING_VIEW:
       return texts<arrow::StringViewArray>(array, column);
+    case Type::BINARY:
+    case Type::LARGE_BINARY:
+      return binary(array, column);
     case Type::DICTIONARY:
       return dictionaries(array, column);
     case Type::LIST:

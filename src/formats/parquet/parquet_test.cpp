@@ -184,6 +184,22 @@ TEST_F(Parquet, Nested) {
   expect_values(map.Finish().ValueOrDie(), R"({"a\"": 1, "b": null})", "{}");
 }
 
+// As data sets have pictures: the bytes of a file and its name.
+TEST_F(Parquet, FilesInImageColumns) {
+  const ArrayPointer bytes =
+      with_null(two<arrow::BinaryBuilder, std::string>(std::string("\xFF\xD8\0", 3), ""));
+  const ArrayPointer names = two<arrow::StringBuilder, std::string>("a.jpg", "b.jpg");
+  const ArrayPointer images =
+      arrow::StructArray::Make({bytes, names}, std::vector<std::string>{"bytes", "path"}).ValueOrDie();
+  expect_values(images, R"({"bytes": "/9gA", "path": "a.jpg"})", R"({"bytes": null, "path": "b.jpg"})");
+  const ArrayPointer large = two<arrow::LargeBinaryBuilder, std::string>("abc", "");
+  const ArrayPointer wide = arrow::StructArray::Make({large}, std::vector<std::string>{"bytes"}).ValueOrDie();
+  const auto offsets = two<arrow::Int32Builder, int32_t>(0, 2);
+  EXPECT_EQ(rows_of(*RowFile::open(
+                write({{"images", arrow::ListArray::FromArrays(*offsets, *wide).ValueOrDie()}}))),
+            Rows{R"({"images": [{"bytes": "YWJj"}, {"bytes": ""}]})"});
+}
+
 TEST_F(Parquet, ManyRowsInGroupsAndBatches) {
   arrow::Int64Builder numbers;
   arrow::StringBuilder texts;

@@ -44,13 +44,13 @@ void run(const std::string& path, const preprocessing::PictureSettings& settings
   const auto decoded = [&] { return media::read_picture({media::read_picture_file(path), path}); };
   const media::Picture picture = decoded();
   const auto shape = preprocessing::shape_of(picture.size(), settings, path);
-  const auto resized = preprocessing::resized_pictures(picture, settings, shape);
+  const auto resized = preprocessing::resized_part(picture, settings, shape, 0);
   std::vector<float> values(static_cast<size_t>(shape.rows * shape.columns));
   const double decode = best_milliseconds(options.repeats, decoded);
   const double resize =
-      best_milliseconds(options.repeats, [&] { preprocessing::resized_pictures(picture, settings, shape); });
+      best_milliseconds(options.repeats, [&] { preprocessing::resized_part(picture, settings, shape, 0); });
   const double write = best_milliseconds(
-      options.repeats, [&] { preprocessing::write_pixel_values(resized, settings, shape, values); });
+      options.repeats, [&] { preprocessing::write_pixel_values(resized, settings, values); });
   const double all =
       best_milliseconds(options.repeats, [&] { preprocessing::prepare(decoded(), settings, path); });
   fmt::print(

@@ -61,8 +61,8 @@ Header checked_header(const Decoder& decoder, const Encoded& file, const ReadLim
     fail("[{}] is {} x {} pixels, expected at least one; get the file again, or leave it out", file.name,
          width, height);
   if (width > limits.most_pixels / height)
-    fail("[{}] is {} x {} pixels, which are {}; at most {} are decoded: make it smaller, or leave it out",
-         file.name, width, height, width * height, limits.most_pixels);
+    fail("[{}] is {} x {} pixels; at most {} pixels are decoded: make it smaller, or leave it out", file.name,
+         width, height, limits.most_pixels);
   return header;
 }
 

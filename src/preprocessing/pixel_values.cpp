@@ -48,14 +48,13 @@ float* write_patch(const uint8_t* pixel, int64_t stride, const PatchLayout& layo
   return to;
 }
 
-float* write_patches(const Picture& picture, const PatchLayout& layout, const ValueTable& table, float* to) {
+void write_patches(const Picture& picture, const PatchLayout& layout, const ValueTable& table, float* to) {
   const int64_t stride = picture.width() * Picture::kPixelBytes;
   for (int64_t top = 0; top < picture.height(); top += layout.factor())
     for (int64_t left = 0; left < picture.width(); left += layout.factor())
       for (int64_t y = top; y < top + layout.factor(); y += layout.patch_size)
         for (int64_t x = left; x < left + layout.factor(); x += layout.patch_size)
           to = write_patch(picture.row(y) + x * Picture::kPixelBytes, stride, layout, table, to);
-  return to;
 }
 
 Picture cut(const Picture& picture, const Crop& crop) {
@@ -68,38 +67,39 @@ Picture cut(const Picture& picture, const Crop& crop) {
 
 }  // namespace
 
-std::vector<Picture> resized_pictures(const Picture& picture, const PictureSettings& settings,
-                                      const PictureShape& shape) {
-  std::vector<Picture> out;
-  out.push_back(resample(picture, shape.resized, settings.filter));
-  if (shape.crops == 0) return out;
-  for (const Crop& crop : crops_of(picture.size(), *std::get<FixedLayout>(settings.layout).pan_and_scan))
-    out.push_back(resample(cut(picture, crop), shape.resized, settings.filter));
-  return out;
+Picture resized_part(const Picture& picture, const PictureSettings& settings, const PictureShape& shape,
+                     int64_t part) {
+  if (part == 0) return resample(picture, shape.resized, settings.filter);
+  const auto crops = crops_of(picture.size(), *std::get<FixedLayout>(settings.layout).pan_and_scan);
+  return resample(cut(picture, crops[static_cast<size_t>(part - 1)]), shape.resized, settings.filter);
 }
 
-void write_pixel_values(const std::vector<Picture>& resized, const PictureSettings& settings,
-                        const PictureShape& shape, std::span<float> values) {
-  invariant(static_cast<int64_t>(values.size()) == shape.rows * shape.columns, "values have another size");
+void write_pixel_values(const Picture& resized, const PictureSettings& settings, std::span<float> values) {
   const ValueTable table = table_of(settings);
+  const auto* patches = std::get_if<PatchLayout>(&settings.layout);
+  const int64_t frames = patches != nullptr ? patches->temporal_patch_size : 1;
+  invariant(
+      static_cast<int64_t>(values.size()) == resized.width() * resized.height() * Picture::kColors * frames,
+      "the values of a picture have another size");
   float* to = values.data();
-  for (const Picture& picture : resized) {
-    invariant(picture.size() == shape.resized, "a picture has another size than its shape");
-    if (const auto* patches = std::get_if<PatchLayout>(&settings.layout)) {
-      to = write_patches(picture, *patches, table, to);
-      continue;
-    }
-    for (size_t color = 0; color < Picture::kColors; ++color)
-      to = write_color(picture.row(0) + color, picture.width() * Picture::kPixelBytes, picture.size(),
-                       table[color], to);
+  if (patches != nullptr) {
+    write_patches(resized, *patches, table, to);
+    return;
   }
+  for (size_t color = 0; color < Picture::kColors; ++color)
+    to = write_color(resized.row(0) + color, resized.width() * Picture::kPixelBytes, resized.size(),
+                     table[color], to);
 }
 
 PixelValues prepare(const Picture& picture, const PictureSettings& settings, std::string_view name) {
   PixelValues out;
   out.shape = shape_of(picture.size(), settings, name);
   out.memory = unset_array<float>(out.shape.rows * out.shape.columns, "the values of a picture");
-  write_pixel_values(resized_pictures(picture, settings, out.shape), settings, out.shape, out.values());
+  const std::span<float> all = out.values();
+  const size_t of_part = all.size() / static_cast<size_t>(1 + out.shape.crops);
+  for (int64_t part = 0; part <= out.shape.crops; ++part)
+    write_pixel_values(resized_part(picture, settings, out.shape, part), settings,
+                       all.subspan(static_cast<size_t>(part) * of_part, of_part));
   return out;
 }
 

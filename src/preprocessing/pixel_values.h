@@ -1,7 +1,6 @@
 #pragma once
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "base/unset_memory.h"
 #include "media/picture.h"
@@ -9,16 +8,17 @@
 
 namespace temper::preprocessing {
 
-// The picture and its crops at the size that the tower reads. `shape` is shape_of the picture's size.
-std::vector<media::Picture> resized_pictures(const media::Picture& picture, const PictureSettings& settings,
-                                             const PictureShape& shape);
+// A part of a picture at the size that the tower reads: 0 is the whole, the others are its crops, of which
+// `shape`, shape_of the picture's size, says the number.
+media::Picture resized_part(const media::Picture& picture, const PictureSettings& settings,
+                            const PictureShape& shape, int64_t part);
 
-// pixel_values of resized pictures, [shape.rows, shape.columns] in float32: (byte · rescale_factor − mean) /
-// std with the roundings of transformers' Pillow backend. Patches stand in blocks of merge_size × merge_size,
-// row by row of blocks and inside of a block; the values of a patch are (channel, frame, row, column), its
-// only frame is repeated. Without a grid they are (channel, row, column) of each picture.
-void write_pixel_values(const std::vector<media::Picture>& resized, const PictureSettings& settings,
-                        const PictureShape& shape, std::span<float> values);
+// pixel_values of one resized part in float32: (byte · rescale_factor − mean) / std with the roundings of
+// transformers' Pillow backend. With a grid they are [patches, values]: patches stand in blocks of merge_size
+// × merge_size, row by row of blocks and inside of a block; the values of a patch are (channel, frame, row,
+// column), and its only frame is repeated. Without a grid they are (channel, row, column).
+void write_pixel_values(const media::Picture& resized, const PictureSettings& settings,
+                        std::span<float> values);
 
 struct PixelValues {
   PictureShape shape;

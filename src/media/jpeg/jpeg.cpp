@@ -1,11 +1,11 @@
 // JPEG by libjpeg-turbo: the accurate transform and smooth upsampling, which are its defaults and Pillow's.
-#include <jpeglib.h>
-// jpeglib.h first: it needs no other header here, jerror.h needs it.
-#include <jerror.h>
-
 #include <csetjmp>
 #include <cstdio>
-#include <string>
+
+// These need <cstdio>, and the second one the first.
+#include <jpeglib.h>
+
+#include <jerror.h>
 
 #include "base/error.h"
 #include "media/jpeg/markers.h"

@@ -334,4 +334,6 @@ MUTANTS = [
            "src/data/pictures/row_pictures.cpp", "chosen && holds_prompt(*chosen, *prompt)", "chosen && holds_prompt(*prompt, Json())"),
     mutant("paths of pictures begin where the program runs", "test_data", "RowPictures.PathsBeginInTheDataFilesFolder",
            "src/data/pictures/media_reference.cpp", "absolute ? picture.path : join_path(folder, picture.path)", "absolute || !folder.empty() ? picture.path : folder"),
+    mutant("pixels are predicted from the wrong neighbor", "test_media", "UsualPng.EveryFilter* OpenPicture.BytesOfEveryKind*",
+           "src/media/png/usual_png.cpp", "by_above <= by_both ? above : left_above;", "by_above <= by_both ? left_above : above;"),
 ]

@@ -4,7 +4,7 @@
 set -euo pipefail
 packages=(g++ cmake ninja-build make ccache pkg-config python3 libdnnl-dev libhwy-dev libfmt-dev libyaml-cpp-dev
           libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev zlib1g-dev libzstd-dev libjpeg62-turbo-dev libpng-dev
-          libwebp-dev libgtest-dev libbenchmark-dev libopenmpi-dev openmpi-bin iproute2 libcurl4-openssl-dev libedit2)
+          libdeflate-dev libwebp-dev libgtest-dev libbenchmark-dev libopenmpi-dev openmpi-bin iproute2 libcurl4-openssl-dev libedit2)
 [ "${1:-}" = "--check" ] && packages+=(clang-format clang-tidy)
 [ "${1:-}" = "--isa" ] && packages+=(qemu-user)
 [ "${1:-}" = "--fuzz" ] && packages+=(clang-14 libclang-rt-14-dev)

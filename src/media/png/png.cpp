@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "media/png/chunks.h"
+#include "media/png/usual_png.h"
 
 namespace temper::media {
 namespace {
@@ -90,6 +91,7 @@ void clip_wide_grey(Picture& picture) {
 }
 
 Picture decode(const Encoded& file, const Header& header) {
+  if (std::optional<Picture> usual = decode_usual_png(file, header)) return std::move(*usual);
   Picture picture(header.stored);
   std::vector<png_bytep> rows;
   for (int64_t y = 0; y < picture.height(); ++y) rows.push_back(picture.row(y));

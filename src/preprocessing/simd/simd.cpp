@@ -30,8 +30,8 @@ void vertical(const Picture& from, const ResampleWeights& weights, Picture& to) 
 
 #else
 
-using Pixel = hn::CappedTag<int32_t, 4>;   // one
-using Pixels = hn::CappedTag<int32_t, 8>;  // two, where vectors are as long
+using Pixel = hn::CappedTag<int32_t, 4>;    // one
+using Pixels = hn::CappedTag<int32_t, 16>;  // up to four
 using Row = hn::ScalableTag<int32_t>;
 constexpr int32_t kHalf = 1 << (kWeightBits - 1);
 
@@ -49,10 +49,12 @@ HWY_INLINE void store(D lanes, hn::Vec<D> sum, uint8_t* bytes) {
 
 template <class D>
 HWY_INLINE hn::Vec<Pixel> sum_of_pixels(D lanes, hn::Vec<D> sum) {
-  if constexpr (hn::MaxLanes(lanes) == hn::MaxLanes(Pixel()))
+  if constexpr (hn::MaxLanes(lanes) == hn::MaxLanes(Pixel())) {
     return sum;
-  else
-    return hn::Add(hn::LowerHalf(Pixel(), sum), hn::UpperHalf(Pixel(), sum));
+  } else {
+    const hn::Half<D> half;
+    return sum_of_pixels(half, hn::Add(hn::LowerHalf(half, sum), hn::UpperHalf(half, sum)));
+  }
 }
 
 // Each weight four times, for the four bytes of its pixel; taps become a multiple of a vector's pixels.

@@ -30,7 +30,7 @@ MUTANTS = [
     dict(name="rotary is removed", found_by=tests(),
          edits=[(ROPE, "const float angle = static_cast<float>(p) *", "const float angle = 0 *")]),
     dict(name="the causal mask is removed", found_by=tests(),
-         edits=[(EAGER_ATTENTION, "if (distance < 0 || (window > 0 && distance >= window))",
+         edits=[(EAGER_ATTENTION, "if (distance < 0 || (op.window > 0 && distance >= op.window))",
                  "if (window > 0 && distance >= window)"),
                 (FAST_SCORES, "const int64_t end = std::clamp<int64_t>(last, 0, scores.columns);",
                  "const int64_t end = scores.columns;")]),

@@ -41,6 +41,8 @@ TEST(CudnnAttention, Refuses) {
   EXPECT_EQ(refusal([](Question&) {}), "");
   EXPECT_EQ(refusal([](Question& q) { q.signature.window = true; }), "");
   EXPECT_EQ(refusal([](Question& q) { q.signature.dtype = DType::kF16; }), "dtype must be bfloat16");
+  EXPECT_EQ(refusal([](Question& q) { q.signature.causal = false; }),
+            "is causal: queries do not see the keys behind them");
   EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 256; }), "");
   EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 264; }),
             "head_dim must be a multiple of 8 up to 256, is 264");

@@ -7,6 +7,7 @@ ops::Refusal refuse_packed_attention(const ops::Attention::Signature& s, const H
   const auto written = [&] { return fmt::format("{}.{}", capability / 10, capability % 10); };
   if (s.dtype != DType::kBF16) return "dtype must be bfloat16";
   if (s.sinks) return ops::refuse_sinks(s.sinks);
+  if (!s.causal) return ops::refuse_all_keys(s.causal);
   if (capability < 90)
     return fmt::format("packed documents need compute capability 9.0 or later, this is {}", written());
   if (capability >= 120)

@@ -16,7 +16,7 @@ namespace {
 namespace p = primitives;
 
 // 0 where query i may see key j, -inf elsewhere; [queries, keys].
-Tensor make_mask(int64_t queries, int64_t keys, int64_t window, Device device) {
+Tensor make_mask(const Attention& op, int64_t queries, int64_t keys, Device device) {
   if (only_counts(device))
     return Tensor::empty({queries, keys}, DType::kF32, MemoryTag::kActivations, device);
   Tensor mask = Tensor::zeros({queries, keys}, DType::kF32);
@@ -24,7 +24,8 @@ Tensor make_mask(int64_t queries, int64_t keys, int64_t window, Device device) {
   for (int64_t i = 0; i < queries; ++i)
     for (int64_t j = 0; j < keys; ++j, ++cell) {
       const int64_t distance = i + keys - queries - j;
-      if (distance < 0 || (window > 0 && distance >= window)) *cell = -std::numeric_limits<float>::infinity();
+      if (distance < 0 || (op.window > 0 && distance >= op.window))
+        *cell = -std::numeric_limits<float>::infinity();
     }
   return mask.on(device);
 }
@@ -40,14 +41,16 @@ Var with_sinks(Tape& tape, const Var& scores, const Var& sinks) {
 
 // One document: q [queries, heads, d], k [keys, kv_heads, d], v [keys, kv_heads, e] → [queries, heads, e],
 // sinks [heads, 1, 1] or Var{}, all float32.
-Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& sinks, float scale,
-                 int64_t window) {
+Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& sinks,
+                 const Attention& op) {
   const int64_t queries = q.shape()[0], heads = q.shape()[1], dim = q.shape()[2];
   const int64_t keys = k.shape()[0], kv_heads = k.shape()[1], group = heads / kv_heads;
   const Var q_heads = p::reshape(tape, p::transpose(tape, q, 0, 1), {kv_heads, group * queries, dim});
   const Var scores = p::matmul(tape, q_heads, p::transpose(tape, k, 0, 1), {.transpose_b = true});
-  const Var shaped = p::reshape(tape, p::scale(tape, scores, scale), {kv_heads * group, queries, keys});
-  const Var masked = p::add(tape, shaped, tape.constant(make_mask(queries, keys, window, q.value.device())));
+  const Var shaped = p::reshape(tape, p::scale(tape, scores, op.scale), {kv_heads * group, queries, keys});
+  const Var masked = op.causal
+                         ? p::add(tape, shaped, tape.constant(make_mask(op, queries, keys, q.value.device())))
+                         : shaped;
   const Var logits = with_sinks(tape, masked, sinks);
   const Var weights = p::exp(tape, p::sub(tape, logits, p::max_last(tape, logits)));
   Var softmax = p::div(tape, weights, p::sum_last(tape, weights));
@@ -74,7 +77,7 @@ Var compose_attention(Tape& tape, const Var& q, const Var& k, const Var& v, cons
     if (queries == 0) continue;
     parts.push_back(one_document(tape, p::narrow(tape, wide_q, 0, q0, queries),
                                  p::narrow(tape, wide_k, 0, k0, keys), p::narrow(tape, wide_v, 0, k0, keys),
-                                 wide_sinks, op.scale, op.window));
+                                 wide_sinks, op));
   }
   if (parts.empty())
     return tape.record(empty_like(q.value, {0, q.shape()[1], v.shape()[2]}), {&q, &k, &v, &sinks},
@@ -118,6 +121,8 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Attention& o
   }
   check_documents(op, q.dim(0), k.dim(0));
   if (op.window < 0) fail("[attention] window is {}, needs 0 (none) or more", op.window);
+  if (!op.causal && op.window > 0)
+    fail("[attention] window is {}, needs 0 (none) where attention is not causal", op.window);
 }
 
 // Pairs of a query and a key that it sees.
@@ -126,7 +131,7 @@ double visible_pairs(const Attention& op) {
   for (size_t i = 0; i + 1 < op.starts_q().size(); ++i) {
     const double queries = op.starts_q()[i + 1] - op.starts_q()[i],
                  keys = op.starts_k()[i + 1] - op.starts_k()[i];
-    const double all = queries * keys - queries * (queries - 1) / 2;
+    const double all = queries * keys - (op.causal ? queries * (queries - 1) / 2 : 0);
     pairs += op.window > 0 ? std::min(all, queries * static_cast<double>(op.window)) : all;
   }
   return pairs;
@@ -150,6 +155,8 @@ Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, co
   check_sinks(Attention::kName, sinks.value, q.value);
   const trace::Span span(Attention::kName, [&] { return work(op, q.value, k.value, v.value); });
   const auto& kernel = *bound;
+  invariant(op.causal || kernel.compose != nullptr || kernel.traits.sees_all_keys,
+            "attention that is not causal is in the signature");
   if (kernel.compose != nullptr)
     return observed(Attention::kName, Tensor(), kernel.compose(tape, q, k, v, op, sinks));
   op.q = q.value;
@@ -197,6 +204,11 @@ Tensor outline_paged(const PagedAttention& op) { return empty_like(op.q, op.q.sh
 Refusal refuse_sinks(bool sinks) {
   if (!sinks) return std::nullopt;
   return "has no sinks in the softmax";
+}
+
+Refusal refuse_all_keys(bool causal) {
+  if (causal) return std::nullopt;
+  return "is causal: queries do not see the keys behind them";
 }
 
 Probe attention_probe, paged_attention_probe;

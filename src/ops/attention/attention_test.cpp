@@ -10,12 +10,13 @@ namespace {
 using namespace op_testing;
 
 bool takes_head(const Attention::Signature& s, int64_t most) {
-  return !s.sinks && s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.head_dim > 0 && s.head_dim % 8 == 0 &&
-         s.head_dim <= most && !s.narrow_or_wide_values();
+  return !s.sinks && s.causal && s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.head_dim > 0 &&
+         s.head_dim % 8 == 0 && s.head_dim <= most && !s.narrow_or_wide_values();
 }
 bool up_to_256(const Attention::Signature& s) {
   const bool of_latents = s.head_dim == 192 && s.value_dim == 128;
-  return takes_head(s, 256) || (of_latents && !s.sinks && s.kv_heads > 0 && s.heads % s.kv_heads == 0);
+  return takes_head(s, 256) ||
+         (of_latents && !s.sinks && s.causal && s.kv_heads > 0 && s.heads % s.kv_heads == 0);
 }
 bool up_to_128(const Attention::Signature& s) { return takes_head(s, 128); }
 
@@ -32,7 +33,7 @@ const RequiredKernels<Attention> kAttentionKernels{
      {"cuda_invariant", "cudnn", kHopper, kBFloat16,
       [](const Attention::Signature& s) { return up_to_256(s) && !s.narrow_or_wide_values(); }},
      {"cuda", "cuda", kGpu, kWide, [](const Attention::Signature& s) {
-        return !s.sinks && s.head_dim <= 256 && !s.narrow_or_wide_values();
+        return !s.sinks && s.causal && s.head_dim <= 256 && !s.narrow_or_wide_values();
       }}}};
 
 // Documents by the number of their queries and keys.
@@ -43,6 +44,7 @@ struct Setup {
   bool fused = false;     // q, k and v are views of one [tokens, heads + 2 kv_heads, head_dim] layout
   int64_t value_dim = 0;  // 0: head_dim
   bool sinks = false;
+  bool causal = true;
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
@@ -90,7 +92,7 @@ Doubles reference(const Setup& s, double scale, const std::vector<Doubles>& inpu
   for (const auto& [queries, keys] : s.documents) {
     for (int64_t i = 0; i < queries; ++i)
       for (int64_t h = 0; h < s.heads; ++h) {
-        const int64_t last = i + keys - queries, at = (q0 + i) * s.heads + h;
+        const int64_t last = s.causal ? i + keys - queries : keys - 1, at = (q0 + i) * s.heads + h;
         const int64_t first = s.window == 0 ? 0 : std::max<int64_t>(0, last - s.window + 1);
         const int64_t kv = k0 * s.kv_heads + h / group;
         attend(s,
@@ -115,6 +117,7 @@ Attention documents_of(const Setup& s, float scale) {
   op.cu_seqlens_k = ints(k);
   op.scale = scale;
   op.window = s.window;
+  op.causal = s.causal;
   return op;
 }
 
@@ -129,7 +132,7 @@ void check(const Setup& s) {
   c.name = fmt::format("{} documents, q {}, k {}, v {}, window {}, logits × {}{}", s.documents.size(),
                        to_string(q), to_string(k), to_string(v), s.window, s.logit_scale,
                        s.fused ? ", fused" : "") +
-           (s.sinks ? ", sinks" : "");
+           (s.sinks ? ", sinks" : "") + (s.causal ? "" : ", not causal");
   c.inputs = {{"q", q, normal(1, q, s.logit_scale)}, {"k", k, normal(2, k)}, {"v", v, normal(3, v)}};
   if (s.sinks) c.inputs.push_back({"sinks", {s.heads}, normal(4, {s.heads}, 2)});
   if (s.fused) {
@@ -155,7 +158,8 @@ void check(const Setup& s) {
                                     .head_dim = s.head_dim,
                                     .window = s.window > 0,
                                     .value_dim = s.value_dim,
-                                    .sinks = s.sinks});
+                                    .sinks = s.sinks,
+                                    .causal = s.causal});
 }
 
 TEST(Attention, HeadDims) {
@@ -252,6 +256,21 @@ TEST(Attention, ValuesOfAnotherWidth) {
     run({{70, 270}});
   }
   check({.documents = packed({0}), .head_dim = 24, .value_dim = 16});
+}
+
+void check_all_keys(Setup s) {
+  s.causal = false;
+  check(s);
+}
+
+// As towers of pictures have it: frames and windows of any length, which see all of themselves.
+TEST(Attention, NotCausal) {
+  check_all_keys({.documents = packed({0, 1})});
+  check_all_keys({.documents = packed({9, 1, 0, 30, 16}), .heads = 2, .kv_heads = 2, .fused = true});
+  check_all_keys({.documents = {{1, 40}, {5, 21}, {0, 4}}, .heads = 8, .kv_heads = 2, .head_dim = 80});
+  check_all_keys({.documents = packed({129, 2, 261}), .heads = 4, .kv_heads = 2, .head_dim = 16});
+  check_all_keys({.documents = {{70, 600}}, .head_dim = 24, .value_dim = 16});
+  check_all_keys({.documents = packed({530}), .head_dim = 8, .sinks = true});
 }
 
 TEST(Attention, LargeLogits) { check({.documents = packed({12, 40}), .heads = 2, .logit_scale = 27}); }
@@ -360,6 +379,8 @@ TEST(Attention, ChecksDocumentsAtTheFrontDoor) {
   refuses([](Attention& a) { a.cu_seqlens_k = ints({0, 6}); }, "cu_seqlens_k is [2], needs [3]");
   refuses([](Attention& a) { a.cu_seqlens_k = ints({0, 4, 6}); }, "document 1 has 3 queries but 2 keys");
   refuses([](Attention& a) { a.window = -1; }, "window is -1, needs 0 (none) or more");
+  const auto with_window = [](Attention& a) { std::tie(a.window, a.causal) = std::pair{3, false}; };
+  refuses(with_window, "window is 3, needs 0 (none) where attention is not causal");
 }
 
 TEST(Attention, SinksAtTheFrontDoor) {

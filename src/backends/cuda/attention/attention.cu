@@ -339,6 +339,7 @@ Attention::Grads outline_backward(const Attention& op, const Attention::Output& 
 ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) {
   if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
   if (s.sinks) return ops::refuse_sinks(s.sinks);
+  if (!s.causal) return ops::refuse_all_keys(s.causal);
   if (facts.scratch_bytes > 0 && facts.scratch_bytes < kScratch)
     return fmt::format("needs {} KiB of {}, there are {}", kScratch >> 10, facts.scratch_name,
                        facts.scratch_bytes >> 10);

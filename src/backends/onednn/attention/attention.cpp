@@ -167,13 +167,15 @@ void run_task(const Attention& op, const Task& task, const Attention::Output& ou
   copy_block(heads_at(op.q, document.query + task.first, task.kv_head * group),
              {state.q.data, dtype, group * dim}, task.count, group * dim);
 
-  const int64_t position = task.first + document.offset(), end = position + task.count;
+  const int64_t position = task.first + document.offset(),
+                end = op.causal ? position + task.count : document.keys;
   // Tiles begin at the same keys whatever the task's first query is: sums are then the same.
   const int64_t seen = op.window > 0 ? std::max<int64_t>(0, position - op.window + 1) : 0,
                 begin = seen / keys_at_once(task) * keys_at_once(task);
   for (int64_t key = begin; key < end; key += keys_at_once(task)) {
     const int64_t columns = std::min(keys_at_once(task), end - key);
-    const Scores part{scores, rows, columns, stride, position + 1 - key, group, op.window, op.scale};
+    const Scores part{scores, rows,      columns, stride, seen_from(op, document, position, key),
+                      group,  op.window, op.scale};
     if (task.few) {
       step_few(op, task, key, part, state, std::min(keys_at_once(task), end - key - columns));
       continue;
@@ -248,6 +250,7 @@ void register_onednn_attention() {
   ops::kernels<Attention>().add("onednn", {.accepts = refuse_float16,
                                            .forward = forward,
                                            .backward = attention_backward,
+                                           .traits = {.sees_all_keys = true},
                                            .outline = {outline_forward, outline_attention_backward}});
 }
 

@@ -28,6 +28,12 @@ struct Document {
   int64_t offset() const { return keys - queries; }
 };
 
+// How many of the keys from `key` on a query sees, of those up to the one at `position` (Scores::seen): all
+// where attention is not causal.
+inline int64_t seen_from(const ops::Attention& op, const Document& document, int64_t position, int64_t key) {
+  return (op.causal ? position + 1 : document.keys) - key;
+}
+
 inline std::vector<Document> documents_of(const ops::Attention& op) {
   const int32_t *q = op.cu_seqlens_q.data<int32_t>(), *k = op.cu_seqlens_k.data<int32_t>();
   std::vector<Document> documents;

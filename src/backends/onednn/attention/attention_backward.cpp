@@ -115,13 +115,15 @@ void run_tile(const Backward& pass, const Document& document, const Keys& keys, 
               const Buffers& buffers, const Sums& sums) {
   const int64_t rows = count * pass.group, dim = pass.dim, value_dim = pass.value_dim;
   const int64_t position = first + document.offset();
-  const int64_t columns = std::min(keys.count, position + count - keys.first);
+  const int64_t columns =
+      std::min(keys.count, seen_from(pass.op, document, position + count - 1, keys.first));
   const Matrix q{buffers.q, buffers.dtype, dim}, dy{buffers.dy, buffers.dtype, value_dim};
   multiply(Tile{q, transposed(keys.k), rows, columns, dim, buffers.p, buffers.stride});
   multiply(Tile{dy, transposed(keys.v), rows, columns, value_dim, buffers.dp, buffers.stride});
-  softmax_backward({buffers.p, rows, columns, buffers.stride, position + 1 - keys.first, pass.group,
-                    pass.op.window, pass.op.scale},
-                   buffers.dp, buffers.lse, buffers.delta);
+  softmax_backward(
+      {buffers.p, rows, columns, buffers.stride, seen_from(pass.op, document, position, keys.first),
+       pass.group, pass.op.window, pass.op.scale},
+      buffers.dp, buffers.lse, buffers.delta);
   if (sums.rests != nullptr) add_rests(pass, buffers.dp, rows, columns, buffers.stride, sums.rests);
   const auto operand = [&](float* scores, float* rounded) {
     return as_operand({scores, DType::kF32, buffers.stride}, buffers.dtype, rows, columns, rounded);
@@ -135,7 +137,8 @@ void run_tile(const Backward& pass, const Document& document, const Keys& keys, 
 // The queries of a document that see keys of a block.
 struct Seeing {
   Seeing(const Backward& pass, const Document& document, int64_t first_key, int64_t keys)
-      : begin(std::max<int64_t>(0, first_key - document.offset())), end(document.queries) {
+      : begin(pass.op.causal ? std::max<int64_t>(0, first_key - document.offset()) : 0),
+        end(document.queries) {
     if (pass.op.window > 0) end = std::min(end, first_key + keys - 1 - document.offset() + pass.op.window);
   }
   int64_t begin, end;
@@ -158,8 +161,8 @@ void run_keys(const Backward& pass, const Document& document, int64_t kv_head, i
   const Seeing seeing(pass, document, first_key, count);
   const int64_t step = queries_per_tile(pass.op);
   // What the first tile does not write all of has to be there before.
-  const int64_t first_end = std::min(seeing.end, seeing.begin + step) + document.offset() - first_key;
-  bool begun = seeing.begin >= seeing.end || first_end < count;
+  const int64_t last = std::min(seeing.end, seeing.begin + step) + document.offset() - 1;
+  bool begun = seeing.begin >= seeing.end || seen_from(pass.op, document, last, first_key) < count;
   if (begun) {
     std::fill_n(buffers.dk, count * dim, 0.0f);
     std::fill_n(buffers.dv, count * value_dim, 0.0f);

@@ -13,7 +13,7 @@ constexpr int64_t kGrain = 1 << 15;
 template <class F>
 constexpr int64_t grain_of() {
   constexpr bool is_costly = std::is_same_v<F, Exp> || std::is_same_v<F, Log> || std::is_same_v<F, Sigmoid> ||
-                             std::is_same_v<F, Softplus>;
+                             std::is_same_v<F, Softplus> || std::is_same_v<F, Erf>;
   return is_costly ? 1 << 12 : kGrain;
 }
 

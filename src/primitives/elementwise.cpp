@@ -56,6 +56,7 @@ Var log(Tape& tape, const Var& x) { return unary(tape, x, Log{}); }
 Var rsqrt(Tape& tape, const Var& x) { return unary(tape, x, Rsqrt{}); }
 Var sigmoid(Tape& tape, const Var& x) { return unary(tape, x, Sigmoid{}); }
 Var softplus(Tape& tape, const Var& x) { return unary(tape, x, Softplus{}); }
+Var erf(Tape& tape, const Var& x) { return unary(tape, x, Erf{}); }
 Var clamp(Tape& tape, const Var& x, float least, float most) { return unary(tape, x, Clamp{least, most}); }
 
 Var cast(Tape& tape, const Var& x, DType dtype) {

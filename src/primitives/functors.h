@@ -38,6 +38,10 @@ struct Softplus {
   constexpr float value(float x) const { return (x > 0 ? x : 0) + std::log1p(std::exp(x > 0 ? -x : x)); }
   constexpr float slope(float x, float) const { return 1 / (1 + std::exp(-x)); }
 };
+struct Erf {
+  constexpr float value(float x) const { return std::erf(x); }
+  constexpr float slope(float x, float) const { return 1.1283791671f * std::exp(-x * x); }  // 2 / √π
+};
 // Slope one at the limits themselves, as in PyTorch.
 struct Clamp {
   float least, most;
@@ -52,7 +56,7 @@ struct Magnitude {
   }
   constexpr float slope(float, float) const { return 0; }
 };
-using Unary = std::variant<Scale, AddScalar, Exp, Log, Rsqrt, Sigmoid, Softplus, Clamp, Magnitude>;
+using Unary = std::variant<Scale, AddScalar, Exp, Log, Rsqrt, Sigmoid, Softplus, Erf, Clamp, Magnitude>;
 
 // f(a, b) and its derivatives with respect to a and b.
 struct Add {

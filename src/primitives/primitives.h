@@ -25,6 +25,7 @@ Var log(Tape& tape, const Var& x);
 Var rsqrt(Tape& tape, const Var& x);
 Var sigmoid(Tape& tape, const Var& x);
 Var softplus(Tape& tape, const Var& x);  // log(1 + exp(x))
+Var erf(Tape& tape, const Var& x);       // 2/√π · the integral of exp(-t²) from 0 to x
 Var clamp(Tape& tape, const Var& x, float least, float most);
 Var cast(Tape& tape, const Var& x, DType dtype);
 

@@ -117,6 +117,7 @@ TEST(Primitives, FunctionsOfOneValue) {
     check_unary("log", positive(1, shape), log, [](double x) { return std::log(x); });
     check_unary("rsqrt", positive(1, shape), rsqrt, [](double x) { return 1 / std::sqrt(x); });
     check_unary("sigmoid", input(1, shape, 3), sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); });
+    check_unary("erf", input(1, shape), erf, [](double x) { return std::erf(x); });
     check_unary("softplus", input(1, shape, 3), softplus, [](double x) { return std::log1p(std::exp(x)); });
     check_unary(
         "scale", input(1, shape), [](Tape& tape, const Var& x) { return scale(tape, x, -1.5f); },
@@ -129,6 +130,7 @@ TEST(Primitives, FunctionsOfOneValue) {
       "clamp", input(1, {50}), [](Tape& tape, const Var& x) { return clamp(tape, x, -0.5f, 0.75f); },
       [](double x) { return std::clamp(x, -0.5, 0.75); });
   check_unary("sigmoid", input(1, {20}, 80), sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); });
+  check_unary("erf", input(1, {20}, 10), erf, [](double x) { return std::erf(x); });
   check_unary("softplus", input(1, {20}, 80), softplus,
               [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); });
 }

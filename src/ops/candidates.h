@@ -50,6 +50,16 @@ struct OpUse {
   Signature signature;
 };
 
+// What an op refuses of a kernel by what the kernel declares (Op::refuses), then what the kernel says itself.
+template <class Op>
+Refusal ask_kernel(const Kernel<Op>& kernel, const typename Op::Signature& signature,
+                   const HardwareFacts& facts) {
+  if constexpr (requires { Op::refuses(kernel.traits, signature); })
+    if (kernel.compose == nullptr)
+      if (Refusal refusal = Op::refuses(kernel.traits, signature)) return refusal;
+  return kernel.accepts(signature, facts);
+}
+
 // The result refers to both arguments.
 template <class Op>
 UntypedOp untyped(const std::vector<OpUse<typename Op::Signature>>& uses, const HardwareFacts& facts) {
@@ -65,7 +75,7 @@ UntypedOp untyped(const std::vector<OpUse<typename Op::Signature>>& uses, const 
   };
   op.ask = [&uses, &facts](const void* any, size_t use) {
     const auto& signature = uses[use].signature;
-    Answer answer{at(any)->accepts(signature, facts), {}};
+    Answer answer{ask_kernel(*at(any), signature, facts), {}};
     if (!answer.refusal && at(any)->tilings != nullptr) answer.tilings = at(any)->tilings(signature);
     return answer;
   };

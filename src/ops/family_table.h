@@ -18,7 +18,8 @@ struct FamilyTable {
     std::string field;
     KernelName name;
     std::string hardware;
-    const void* kernel = nullptr;  // a Kernel<Op> that stays; null: known, and not built yet
+    // A Kernel<Op> that stays; null: the registered one of this provider, or known and not built yet.
+    const void* kernel = nullptr;
     bool operator==(const Added&) const = default;
   };
   std::vector<Disabled> disabled = {};

@@ -6,11 +6,12 @@ namespace {
 
 constexpr const char* kRotary = "rotary_pos_emb";
 
-// Three rotary sections (time, height, width): the NPU's rotary kernel takes one.
+// Three positions of a token (time, height, width): the NPU's rotary kernel takes one. On a GPU `multimodal`
+// is the kernel that takes three.
 FamilyTable multimodal_rotary() {
   FamilyTable table;
   table.disabled = {{kRotary, "npu", "no kernel matching this backend's signature"}};
-  table.added = {{kRotary, {"multimodal", "multimodal"}, std::string(hardware::kGpu)}};
+  table.added = {{kRotary, {"multimodal", "cuda"}, std::string(hardware::kGpu)}};
   return table;
 }
 
@@ -40,7 +41,7 @@ Registry<FamilyTable>& family_tables() {
   static Registry<FamilyTable> tables = [] {
     Registry<FamilyTable> known;
     known.add("qwen3_vl", {});
-    for (const char* family : {"qwen2_vl", "qwen2_5_vl", "qwen2_5_omni"})
+    for (const char* family : {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni"})
       known.add(family, multimodal_rotary());
     known.add("deepseek_v3", deepseek_v3());
     known.add("wan", wan());

@@ -56,7 +56,8 @@ struct Needs {
   bool operator==(const Needs&) const = default;
 };
 
-// What an op asks of its kernels beyond what all are asked: Op::Traits, where it is declared.
+// What an op asks of its kernels beyond what all are asked: Op::Traits, where it is declared. An op may
+// refuse kernels by them before they are asked: Refusal Op::refuses(const Traits&, const Signature&).
 struct NoTraits {
   bool operator==(const NoTraits&) const = default;
 };

@@ -119,8 +119,8 @@ std::vector<std::string> possible_names(const NameQuery& query) {
         names.insert(known.name);
   const FamilyTable& family = family_table(query.family);
   for (const auto& added : family.added)
-    if (added.field == query.field && added.hardware == query.facts.hardware && added.kernel != nullptr &&
-        !missing(added.name, query.facts, true))
+    if (added.field == query.field && added.hardware == query.facts.hardware &&
+        (added.kernel != nullptr || is_backed(query, added.name)) && !missing(added.name, query.facts, true))
       names.insert(added.name.name);
   if (is_open(query))
     for (const KernelInfo& kernel : kernels_of(query.field)) {
@@ -141,9 +141,10 @@ ResolvedName resolve_name(const NameQuery& query, const std::string& name) {
   for (const auto& added : family.added) {
     if (added.field != query.field || added.name.name != name || added.hardware != query.facts.hardware)
       continue;
-    if (const Refusal why = missing(added.name, query.facts, added.kernel != nullptr))
+    const bool registered = added.kernel == nullptr && is_backed(query, added.name);
+    if (const Refusal why = missing(added.name, query.facts, added.kernel != nullptr || registered))
       refuse(query, name, *why);
-    return {added.name.provider, &added};
+    return {added.name.provider, registered ? nullptr : &added};
   }
   if (const KernelName* known = find_name(query.facts.hardware, query.field, name)) {
     if (const Refusal why = missing(*known, query.facts, is_backed(query, *known))) refuse(query, name, *why);

@@ -212,6 +212,20 @@ TEST(Resolve, AliasesBecomeKernelsOfTheHardware) {
   EXPECT_THROW(provider("cuda-sm80", "attn", "flash_attention_3"), Error);
 }
 
+// What a family adds without a kernel of its own is another name of a registered one, where there is one.
+TEST(Resolve, AFamilysNameMayMeanARegisteredKernel) {
+  family_tables().add("renaming_family", {.added = {{"rotary_pos_emb", {"probed", "simd"}, "cpu"},
+                                                    {"rotary_pos_emb", {"absent", "nowhere"}, "cpu"}}});
+  const HardwareFacts facts = known_hardware("cpu-avx2");
+  const NameQuery query{"rotary_pos_emb", facts, "renaming_family"};
+  const ResolvedName probed = resolve_name(query, "probed"), absent = resolve_name(query, "absent");
+  EXPECT_EQ(probed.provider, "simd");
+  EXPECT_EQ(probed.added, nullptr);
+  EXPECT_NE(absent.added, nullptr);
+  EXPECT_EQ(possible_names(query), (std::vector<std::string>{"eager", "probed", "simd"}));
+  EXPECT_THROW(resolve_name({"rotary_pos_emb", facts, "llama"}, "probed"), Error);
+}
+
 TEST(Resolve, FamiliesThatAreNotBuiltYetHaveTheirTables) {
   const auto resolve = [](const char* hardware, const char* family, const char* field, const char* name,
                           std::vector<std::string> packages = {}) {
@@ -225,7 +239,7 @@ TEST(Resolve, FamiliesThatAreNotBuiltYetHaveTheirTables) {
         fmt::format("[model.ops_implementation] rotary_pos_emb_implementation=npu is explicitly disabled "
                     "for {}: no kernel matching this backend's signature. Set it to one of [eager]",
                     family));
-    EXPECT_EQ(resolve("cuda-sm90", family, "rotary_pos_emb", "multimodal").provider, "multimodal");
+    EXPECT_EQ(resolve("cuda-sm90", family, "rotary_pos_emb", "multimodal").provider, "cuda");
   }
   EXPECT_EQ(resolve("ascend-910b", "qwen3_vl", "rotary_pos_emb", "npu").provider, "npu");
   EXPECT_NE(resolve("cuda-sm90", "deepseek_v3", "rms_norm", "triton", {"triton"}).added, nullptr);

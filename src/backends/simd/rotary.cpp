@@ -20,8 +20,54 @@ using namespace temper::backends::HWY_NAMESPACE;
 
 // A head has `half` pairs, and behind them what is not rotated.
 struct HeadAngles : Angles {
-  HeadAngles(const ops::Rotary& op, int64_t token) : Angles(op, token), dim(op.head_dim()) {}
+  HeadAngles(const Angles& angles, int64_t head_dim) : Angles(angles), dim(head_dim) {}
   int64_t dim;
+};
+
+// The angles of one token after the other, of one position or of three.
+class TokenAngles {
+ public:
+  explicit TokenAngles(const ops::Rotary& op) : op_(op), dim_(op.head_dim()) {
+    if (op.has_three_positions()) chosen_.resize(static_cast<size_t>(2 * op.cos.dim(1)));
+  }
+
+  HeadAngles at(int64_t token) {
+    Angles angles(op_, token);  // of time
+    if (op_.has_three_positions() && choose(token, angles)) {
+      angles.cos = chosen_.data();
+      angles.sin = chosen_.data() + angles.half;
+    }
+    return {angles, dim_};
+  }
+
+ private:
+  // Puts together the rows of a token whose positions differ; false: they are equal.
+  bool choose(int64_t token, const Angles& time) {
+    const int64_t stride = op_.positions.stride(0), half = time.half;
+    const int32_t* positions = op_.positions.data<int32_t>() + token;
+    if (positions[0] == positions[stride] && positions[0] == positions[2 * stride]) return false;
+    const ops::RotarySections& sections = op_.form.sections;
+    for (const auto& [table, to] : {std::pair{&op_.cos, chosen_.data()}, {&op_.sin, chosen_.data() + half}}) {
+      const auto row = [&, values = table->data<float>()](int which) {
+        return values + positions[which * stride] * half;
+      };
+      std::copy_n(row(0), half, to);
+      for (const int which : {1, 2})
+        if (sections.interleaved)
+          for (int64_t i = which; i < std::min<int64_t>(half, 3 * sections.pairs[which]); i += 3)
+            to[i] = row(which)[i];
+        else
+          std::copy_n(row(which) + first_pair(which), sections.pairs[which], to + first_pair(which));
+    }
+    return true;
+  }
+  int64_t first_pair(int which) const {
+    return op_.form.sections.pairs[0] + (which == 2 ? op_.form.sections.pairs[1] : 0);
+  }
+
+  const ops::Rotary& op_;
+  int64_t dim_;
+  std::vector<float> chosen_;  // cosines, then sines
 };
 
 HWY_INLINE Pair add(const Pair& a, Lanes b) { return {hn::Add(a.low, b), hn::Add(a.high, b)}; }
@@ -81,8 +127,9 @@ void forward_tokens(const ops::Rotary& op, const ops::Rotary::Output& out, int64
         forward_head<Pairs, T>(x, {factors, scale, op.form.offset, nullptr}, at, y);
       }
     };
+    TokenAngles angles(op);
     for (int64_t token = begin; token < end; ++token) {
-      const HeadAngles at(op, token);
+      const HeadAngles at = angles.at(token);
       const T* x = op.qkv.data<T>() + token * width;
       float* inv_rms = out.inv_rms.defined() ? out.inv_rms.data<float>() + token * normed : nullptr;
       heads(x, op.heads, op.q_weight, inv_rms, at, out.q.data<T>() + token * op.heads * dim);
@@ -150,8 +197,9 @@ void backward_tokens(const ops::Rotary& op, const Tensor& inv_rms, const HeadGra
     const T* q_weight = op.q_weight.defined() ? op.q_weight.data<T>() : nullptr;
     const T* k_weight = op.k_weight.defined() ? op.k_weight.data<T>() : nullptr;
     float* k_sums = sums == nullptr ? nullptr : sums + dim;
+    TokenAngles angles(op);
     for (int64_t token = begin; token < end; ++token) {
-      const HeadAngles at(op, token);
+      const HeadAngles at = angles.at(token);
       const T *x = op.qkv.data<T>() + token * width, *dq = grads.dq.data<T>() + token * grads.dq.stride(0),
               *dk = grads.dk.data<T>() + token * grads.dk.stride(0);
       T* dx = grads.dqkv.data<T>() + token * width;
@@ -220,8 +268,10 @@ Tensor run_backward(const Rotary& op, const Tensor& inv_rms, const Tensor& dq, c
 }  // namespace
 
 void register_simd_rotary() {
-  ops::kernels<Rotary>().add("simd",
-                             {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward});
+  ops::kernels<Rotary>().add("simd", {.accepts = refuse_float16,
+                                      .forward = run_forward,
+                                      .backward = run_backward,
+                                      .traits = {.positions = 3}});
 }
 
 }  // namespace temper::backends

@@ -36,11 +36,33 @@ Var rotate(Tape& tape, const Var& x, const Var& cos, const Var& sin, bool interl
   return p::concat_last(tape, turned, p::narrow(tape, x, 2, rotated, rest));
 }
 
+// Which pairs a position turns, [1, half] float32: 1 there, and 0.
+Tensor pairs_of(int position, const RotarySections& sections, const Tensor& like) {
+  std::vector<float> turned;
+  for (int64_t i = 0; i < like.dim(1); ++i) turned.push_back(sections.position_of(i) == position ? 1.f : 0.f);
+  return Tensor::from<float>(turned, {1, like.dim(1)}).on(like.device(), MemoryTag::kActivations);
+}
+
+// The rows of a table, [tokens, half]. Of three positions each pair has one factor 1 and two 0: sums are
+// exact.
+Var rows_at(Tape& tape, const Tensor& table, const Rotary& op) {
+  const auto at = [&](const Tensor& positions) {
+    return p::gather_rows(tape, tape.constant(table), {positions, table.dim(0), false});
+  };
+  if (!op.has_three_positions()) return at(op.positions);
+  Var sum;
+  for (int i = 0; i < 3; ++i) {
+    const Var own = p::mul(tape, at(op.positions.narrow(0, i, 1).reshape({op.positions.dim(1)})),
+                           tape.constant(pairs_of(i, op.form.sections, table)));
+    sum = i == 0 ? own : p::add(tape, sum, own);
+  }
+  return sum;
+}
+
 RotatedHeads compose(Tape& tape, const Var& qkv, const Var& q_weight, const Var& k_weight, const Rotary& op) {
   const int64_t tokens = qkv.shape()[0], all = op.heads + 2 * op.kv_heads, dim = qkv.shape()[1] / all;
   const auto at_tokens = [&](const Tensor& table) {
-    return p::reshape(tape, p::gather_rows(tape, tape.constant(table), {op.positions, table.dim(0), false}),
-                      {tokens, 1, table.dim(1)});
+    return p::reshape(tape, rows_at(tape, table, op), {tokens, 1, table.dim(1)});
   };
   const Var cos = at_tokens(op.cos), sin = at_tokens(op.sin);
   const Var heads = p::reshape(tape, qkv, {tokens, all, dim});
@@ -55,6 +77,23 @@ RotatedHeads compose(Tape& tape, const Var& qkv, const Var& q_weight, const Var&
   };
   return {rotated(0, op.heads, q_weight), rotated(op.heads, op.kv_heads, k_weight),
           p::narrow(tape, heads, 1, op.heads + op.kv_heads, op.kv_heads)};
+}
+
+void check_positions(const Rotary& op) {
+  constexpr auto name = Rotary::kName;
+  const int64_t tokens = op.qkv.dim(0);
+  const RotarySections& sections = op.form.sections;
+  if (!op.positions.defined() || op.positions.ndim() != 2 || !sections.exist()) {
+    check_rotary_tables(name, op.positions, tokens, op.cos, op.sin);
+  } else {
+    check_shape(name, "positions", op.positions, {3, tokens});
+    check_contiguous(name, "positions", op.positions, 1);
+    for (int i = 0; i < 3; ++i)
+      check_rotary_tables(name, op.positions.narrow(0, i, 1).reshape({tokens}), tokens, op.cos, op.sin);
+  }
+  if (sections.exist() && sections.sum() != op.cos.dim(1))
+    fail("[rotary_pos_emb] sections are of {} + {} + {} pairs, needs {} in all, the columns of cos",
+         sections.pairs[0], sections.pairs[1], sections.pairs[2], op.cos.dim(1));
 }
 
 // Returns head_dim.
@@ -77,7 +116,7 @@ int64_t check(const Rotary& op) {
     }
     if (!(op.eps >= 0)) fail("[rotary_pos_emb] eps is {}, needs a value of 0 or more", op.eps);
   }
-  check_rotary_tables(name, op.positions, op.qkv.dim(0), op.cos, op.sin);
+  check_positions(op);
   if (op.cos.dim(1) > dim / 2)
     fail("[rotary_pos_emb] cos is {}, needs at most {} columns", to_string(op.cos.shape()), dim / 2);
   return dim;
@@ -114,6 +153,11 @@ Tensor grad_or_zeros(const Tensor& grad, const Shape& shape, const Tensor& like)
 }
 
 }  // namespace
+
+Refusal Rotary::refuses(const Traits& traits, const Signature& signature) {
+  if (!signature.form.sections.exist() || traits.positions == 3) return std::nullopt;
+  return "takes one position of a token, and this model has three (time, height, width)";
+}
 
 RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, const Var& q_weight, const Var& k_weight,
                     Rotary op) {

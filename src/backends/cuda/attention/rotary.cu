@@ -199,7 +199,11 @@ void visit_group(int half, int pairs, F&& f) {
 // What both passes read. The parts are the callers'.
 template <class T>
 Job<T> job_of(const Rotary& op) {
+  const auto& [pairs, in_turn] = op.form.sections;
   return {.positions = op.positions.data<int32_t>(),
+          .between_positions = op.has_three_positions() ? op.positions.stride(0) : 0,
+          .sections = {pairs[0], pairs[1], pairs[2]},
+          .interleaved_sections = in_turn,
           .cos = op.cos.data<float>(),
           .sin = op.sin.data<float>(),
           .tokens = op.qkv.dim(0),
@@ -216,7 +220,7 @@ Job<T> job_of(const Rotary& op) {
 // f.template operator()<norm, halves of whole heads and weights without offset>().
 template <class T, class F>
 auto with_form(const Job<T>& job, bool norm, F&& f) {
-  if (!job.interleaved && job.pairs == job.half && job.offset == 0)
+  if (!job.interleaved && job.pairs == job.half && job.offset == 0 && job.between_positions == 0)
     return norm ? f.template operator()<true, true>() : f.template operator()<false, true>();
   return norm ? f.template operator()<true, false>() : f.template operator()<false, false>();
 }
@@ -376,6 +380,7 @@ void register_cuda_rotary() {
                                       .accepts = accepts,
                                       .forward = forward,
                                       .backward = backward,
+                                      .traits = {.positions = 3},
                                       .outline = {.backward = outline_backward}});
 }
 

@@ -25,6 +25,9 @@ template <class T>
 struct Job {
   Part<T> parts[3];  // by kind
   const int* positions;
+  int64_t between_positions;  // of a token, where it has three; 0: it has one
+  int sections[3];            // the pairs of each (ops::RotarySections)
+  bool interleaved_sections;
   const float *cos, *sin;
   int64_t tokens, row;  // row: of qkv
   int normed, half;     // normed: heads of a token
@@ -130,11 +133,28 @@ struct Angles {
       }
       return;
     }
+    if constexpr (!kWhole)
+      if (job.between_positions > 0) return load_by_sections(job, token, spot.at);
     const int64_t from = int64_t{__ldg(job.positions + token)} * (kWhole ? job.half : job.pairs) + spot.at;
     constexpr int kWidth = N % 4 == 0 ? 4 : 1;
     for (int i = 0; i < N; i += kWidth) {
       *reinterpret_cast<Pack<float, kWidth>*>(cos + i) = load_pack<float, kWidth>(job.cos + from + i);
       *reinterpret_cast<Pack<float, kWidth>*>(sin + i) = load_pack<float, kWidth>(job.sin + from + i);
+    }
+  }
+
+ private:
+  // Each pair's from the row of its own position.
+  template <class T>
+  __device__ void load_by_sections(const Job<T>& job, int64_t token, int first) {
+    for (int i = 0; i < N; ++i) {
+      const int pair = first + i, place = pair % 3, time = job.sections[0], height = job.sections[1];
+      int which = pair < time ? 0 : pair < time + height ? 1 : 2;
+      if (job.interleaved_sections) which = place > 0 && pair < 3 * job.sections[place] ? place : 0;
+      const int64_t at =
+          int64_t{__ldg(job.positions + which * job.between_positions + token)} * job.pairs + pair;
+      cos[i] = __ldg(job.cos + at);
+      sin[i] = __ldg(job.sin + at);
     }
   }
 };

@@ -14,7 +14,7 @@
 namespace temper::parity {
 namespace {
 
-std::string folder_of(const std::string& name) {
+std::string tower_folder(const std::string& name) {
   return join_path(TEMPER_SOURCE_DIR "/tests/goldens/towers", name);
 }
 
@@ -32,7 +32,7 @@ std::vector<int32_t> whole_numbers(const Tensor& tensor) {
 
 class TowerParity : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
-  std::string folder() const { return folder_of(std::get<0>(GetParam())); }
+  std::string folder() const { return tower_folder(std::get<0>(GetParam())); }
   std::unique_ptr<TowerModel> load() const {
     auto model = std::make_unique<TowerModel>(
         folder(), ops::OpsConfig{.fallback = std::get<1>(GetParam()) == "eager" ? "eager" : ""});
@@ -152,7 +152,7 @@ TEST_P(TowerParity, WholeNumbers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, TowerParity,
-                         testing::Combine(testing::ValuesIn(list_directory(folder_of(""))),
+                         testing::Combine(testing::ValuesIn(list_directory(tower_folder(""))),
                                           testing::Values("eager", "fast")),
                          [](const auto& info) {
                            return std::get<0>(info.param) + "_" + std::get<1>(info.param);

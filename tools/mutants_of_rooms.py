@@ -20,6 +20,8 @@ CLIP, SHARED_AMAX = "src/calibration/awq_clip.cpp", "src/calibration/shared_amax
 PAIRS, PIPELINE = "src/collectives/threads/pairs.cpp", "src/parallel/pipeline/"
 TOKEN_CUT = "src/layers/token_cut.cpp"
 PICTURES = "test_parity"
+PLACES, TOWER, BLOCK = "src/towers/places.cpp", "src/towers/bound_patch_tower.cpp", "src/towers/tower_block.cpp"
+TOWERS = "src/towers/patch_tower.cpp"
 FILES, STAGED = "src/base/files.cpp", "src/checkpoints/files/staged_folder.cpp"
 
 
@@ -278,6 +280,32 @@ MUTANTS = [
            HISTOGRAM, "((100 - percentile) / 200);", "((100 - percentile) / 100);"),
     mutant("each rank keeps its own amax", "test_recipes", "QuantizerMeshes.AmaxLossAndGradientsAreOneRanks",
            SHARED_AMAX, "values[i] = farther(values[i], other[i]);", "values[i] = farther(values[i], values[i] + 0 * other[i]);"),
+
+    # Towers of pictures: what transformers gives, and what pictures may see of each other.
+    mutant("rows and columns of patches are exchanged", "test_parity", "*TowerParity.*",
+           PLACES, "for (const std::vector<int32_t>* axis : {&places.rows, &places.columns})",
+           "for (const std::vector<int32_t>* axis : {&places.columns, &places.rows})"),
+    mutant("a tower has no rotary embedding", "test_parity", "*TowerParity.*",
+           PLACES, "const float angle =", "const float angle = 0 *"),
+    mutant("all blocks see whole frames", "test_parity", "*TowerParity.*qwen2_5_vl*",
+           TOWERS, "return config.window == 0 ||", "return config.window >= 0 ||"),
+    mutant("all blocks see windows only", "test_parity", "*TowerParity.*qwen2_5_vl*",
+           TOWERS, "return config.window == 0 ||", "return config.window == 0 && block >= 0 &&"),
+    mutant("the order of windows is its own inverse", "test_parity", "*TowerParity.*qwen2_5_vl*",
+           TOWER, "back[static_cast<size_t>(pass.order[i])] = static_cast<int32_t>(i);", "back[i] = pass.order[i];"),
+    mutant("rotary tables are not in the order of windows", "test_parity", "*TowerParity.*qwen2_5_vl*",
+           TOWER, "{&rope.cos, &rope.sin}", "{&rope.cos, &rope.cos}"),
+    mutant("a tower's table of positions is left out", "test_parity", "*TowerParity.*qwen3*",
+           TOWER, "return {x, table_.exists() ? positions(tape, pass.taps) : Var()};", "return {x, Var()};"),
+    mutant("the corners of a table lie outside of the picture", "test_parity", "*TowerParity.*qwen3*",
+           PLACES, "static_cast<float>(std::max(size - 1, 1));", "static_cast<float>(size);"),
+    mutant("a frame sees the others of its video", "test_models", "PatchTower.FramesAlone*",
+           PLACES, "starts.push_back(starts.back() + static_cast<int32_t>(grid.of_frame()));",
+           "if (frame + 1 == grid.frames) starts.push_back(starts.back() + static_cast<int32_t>(grid.patches()));"),
+    mutant("towers are causal", "test_models", "PatchTower.Windows*",
+           BLOCK, "  op.causal = false;\n", ""),
+    mutant("a frozen tower is recorded", "test_models", "PatchTower.FrozenRecordsNothing",
+           TOWER, "if (!options.frozen ||", "if (!options.frozen || options.frozen ||"),
 
     # Configuration and files.
     mutant("a list that a flag sets keeps the old elements' keys", "test_config", "Dump.AListThatAFlagSetsStartsAnew",

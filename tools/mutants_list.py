@@ -14,11 +14,16 @@ MIXED = ("in.sum,\n           branch(tape, mixer_norm_, through(tape, in.y, pass
 CHANNELED = "branch(tape, channel_norm_, through(tape, middle.y, pass, work), pass)};"
 EAGER_ATTENTION, FAST_ATTENTION = "src/ops/attention/attention.cpp", "src/backends/onednn/attention/attention.cpp"
 FAST_SCORES = "src/backends/onednn/tiles/scores.cpp"
+DECODER_INPUT, MEDIA = "src/layers/decoder_input.cpp", "src/data/rows/media_positions.cpp"
 OPTIMIZER, TRAINER = "src/optimizers/adamw.cpp", "src/training/trainer.cpp"
 
 
 def tests(family="*", suites=("Model", "BFloat16"), kernels=("eager", "fast"), test="*"):
     return [f"*/{suite}Parity.{test}/{family}_trained_{kernel}" for suite in suites for kernel in kernels]
+
+
+def placed(test, families=("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5"), kernels=("eager", "best")):
+    return [f"*/PlacedRowsParity.{test}/{family}_{kernel}" for family in families for kernel in kernels]
 
 
 # The golden with experts.
@@ -89,7 +94,7 @@ MUTANTS = [
     dict(name="the offset of norms is ignored", found_by=tests("gemma3_text"),
          edits=[(NORM, "offset_(static_cast<float>(offset))", "offset_(0 * static_cast<float>(offset))")]),
     dict(name="the offset of queries' and keys' norms is ignored", found_by=tests("gemma3_text"),
-         edits=[(ATTENTION, "static_cast<float>(config.norm.offset)};", "0.f};")]),
+         edits=[(ATTENTION, "static_cast<float>(config.norm.offset), config.rope.sections}", "0.f, config.rope.sections}")]),
     dict(name="pairs are halves, not neighbours", found_by=tests("glm4"),
          edits=[(ATTENTION, "return {config.interleaved,", "return {config.interleaved && config.hidden == 0,")]),
     dict(name="whole heads are rotated", found_by=tests("phi3") + tests("glm4") + tests("smollm3"),
@@ -106,6 +111,22 @@ MUTANTS = [
                 (EXPERTS, "tape.constant(no_down_bias_) : down_bias_.leaf(tape)", "tape.constant(no_down_bias_) : Var()")]),
     dict(name="the bias of routers is dropped", found_by=tests("gpt_oss"),
          edits=[(ROUTER, "gate_bias_.exists() ? wide(", "gate_bias_.exists() && place_ > 99 ? wide(")]),
+    # Of pictures: rows of a tower, at their positions.
+    dict(name="three positions are one", found_by=placed("Logits"),
+         edits=[(DECODER_INPUT, "if (positions.dim(0) > 1) return positions.narrow(0, 1, 3);",
+                 "if (positions.dim(0) > 4) return positions.narrow(0, 1, 3);"),
+                (DECODER_INPUT, "return positions.reshape({positions.dim(1)});",
+                 "return positions.narrow(0, 0, 1).reshape({positions.dim(1)});")]),
+    dict(name="rows and columns of a picture are exchanged", found_by=placed("Positions"),
+         edits=[(MEDIA, "first + row, first + column);", "first + column, first + row);")]),
+    dict(name="text counts from the frames' longer side", found_by=["*/PlacedRowsParity.Positions/qwen2_5_vl_eager"],
+         edits=[(MEDIA, "if (behind_highest)", "if (behind_highest && frames > 99)")]),
+    dict(name="interleaved sections are in blocks, simd", found_by=placed("Logits", ("qwen3_vl", "qwen3_5"), ("best",)),
+         edits=[("src/backends/simd/rotary.cpp", "if (sections.interleaved)", "if (sections.interleaved && half > 99)")]),
+    dict(name="interleaved sections are in blocks, eager", found_by=placed("Logits", ("qwen3_vl", "qwen3_5"), ("eager",)),
+         edits=[("src/ops/rotary/rotary.h", "if (!interleaved) return", "if (!interleaved || pair < 999) return")]),
+    dict(name="rows are not added behind layers", found_by=placed("*", ("qwen3_vl", "qwen3_vl_moe")),
+         edits=[(DECODER, "if (placed.after_layers.empty()) return {};", "if (placed.after_layers.size() < 99) return {};")]),
     # What is too small for bfloat16's bounds, float32 finds.
     dict(name="the eps of the layers' norms is ignored", found_by=tests(suites=FLOAT32),
          edits=[(NORM, "eps_(static_cast<float>(eps)),", "eps_(0 * static_cast<float>(eps)),")]),
@@ -143,8 +164,8 @@ MUTANTS = [
                  "pass.cu_seqlens_q = pass.cu_seqlens_k =\n"
                  "      Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())});")]),
     dict(name="a token in pages forgets what its sequence holds", found_by=tests(suites=FLOAT32, test="Greedy*"),
-         edits=[(PASS, "*position++ = static_cast<int32_t>(at);",
-                 "*position++ = static_cast<int32_t>(at - sequences.held_by(s));")]),
+         edits=[(PASS, "*position++ = static_cast<int32_t>(at) + shift_of(shifts, s);",
+                 "*position++ = static_cast<int32_t>(at - sequences.held_by(s)) + shift_of(shifts, s);")]),
 
     # Latent attention.
     dict(name="pairs of latent attention are halves", found_by=tests("deepseek_v3"),

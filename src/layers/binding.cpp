@@ -200,6 +200,10 @@ size_t RopeTableSet::add(const RopeConfig& config, int64_t head_dim) {
   return place;
 }
 
+bool RopeTableSet::takes_three_positions() const {
+  return std::any_of(keys_.begin(), keys_.end(), [](const Key& key) { return key.config.sections.exist(); });
+}
+
 const std::vector<RopeTables>& RopeTableSet::up_to(int64_t positions) {
   if (positions > max_positions_)
     fail("{} positions are asked for; the model's max_position_embeddings is {}", positions, max_positions_);

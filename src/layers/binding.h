@@ -117,6 +117,8 @@ class RopeTableSet {
   // On the model's device, for at least `positions` positions; an Error if the model has fewer. Tables that
   // are too short are replaced, not changed.
   const std::vector<RopeTables>& up_to(int64_t positions);
+  // Whether a mixer's tokens may have three positions.
+  bool takes_three_positions() const;
 
  private:
   struct Key {

@@ -9,6 +9,7 @@
 #include "layers/adapted_rows.h"
 #include "layers/binding.h"
 #include "layers/context_pass.h"
+#include "layers/decoder_input.h"
 #include "layers/paged_states.h"
 #include "layers/router_trace.h"
 #include "ops/moe_router/moe_router.h"
@@ -20,7 +21,7 @@ namespace temper::layers {
 
 // What the mixers and channels of one pass read of it. Its tokens are those that this rank computes.
 struct Pass {
-  Tensor positions;              // [sections, tokens] int32, as of DecoderInput, on the model's device
+  Tensor positions;              // [1 or 4, tokens] int32, as of DecoderInput, on the model's device
   std::vector<RopeTables> rope;  // by RopeTableSet::add
   AdaptedRows rows = {};
   AdaptedRows stream_rows = {};  // of the tokens of the residual stream that are here
@@ -53,6 +54,8 @@ struct Pass {
 inline Tensor places_of(const Pass& pass) {
   return pass.positions.narrow(0, 0, 1).reshape({pass.positions.dim(1)});
 }
+// What rotates them: [tokens] int32, their places in their documents, or [3, tokens], time, height and width.
+inline Tensor rotated_by(const Pass& pass) { return rotary_positions(pass.positions); }
 
 // A mixer with its kernels and parameters.
 class BoundMixer {

@@ -95,6 +95,25 @@ bool rows_differ(const ModelRanks& ranks, const Pass& pass) {
   return ranks.expert != nullptr || pass.adapters.size() > 1;
 }
 
+Var sum_of(Tape& tape, const Stream& stream) {
+  return stream.branch.value.defined() ? residual_add(tape, stream.x, stream.branch) : stream.x;
+}
+
+// Among the stream's tokens that are here.
+RowPlaces places_of_rows(const DecoderInput& input, const Pass& pass, const ModelRanks& ranks) {
+  const int64_t own = ranks.own_tokens(pass.positions.dim(1), pass.divides_tokens);
+  return {input.placed.tokens, input.cut, pass.divides_tokens ? ranks.tensor_place() * own : 0, own};
+}
+
+// Adds the rows of each layer; nothing where there are none. All arguments have to outlive it.
+LayerStack::Behind adding(Tape& tape, const RowPlaces& places, const PlacedRows& placed) {
+  if (placed.after_layers.empty()) return {};
+  return [&](size_t layer, Stream stream) {
+    if (layer >= placed.after_layers.size()) return stream;
+    return Stream{places.add(tape, sum_of(tape, stream), placed.after_layers[layer]), {}};
+  };
+}
+
 }  // namespace
 
 Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options) const {
@@ -103,9 +122,7 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
 }
 
 Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options, const Part& part) const {
-  if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
-  check_ids(input.ids.values<int32_t>(), config_.vocab_size);
-  check_boundaries(input);
+  passes().check(input, parameters_.dtype());
   const HostScope scope(device());  // layers ask for the same of the documents
   Pass pass = passes().of(input, options);
   const bool checkpoint = options.checkpoint_layers && tape.recording();
@@ -115,14 +132,18 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
     pass.routers = std::make_shared<RouterTrace>();
     pass.routers->routers.resize(routers_.count());
   }
+  std::optional<RowPlaces> places;  // in the first part, which has all of them
+  if (input.placed.exist() && part.index == 0) places = places_of_rows(input, pass, ranks_);
   Stream stream{
       part.index > 0 ? part.input : embed(tape, from_host(input.cut.own_of(input.ids), device()), pass), {}};
+  if (places) stream.x = places->replace(tape, stream.x, input.placed.rows);
   if (rows_differ(ranks_, pass) && tape.recording() && !stream.x.requires_grad())
     stream.x = tape.variable(stream.x.value);
+  LayerStack::Options through{checkpoint, options.hidden_states, {}};
+  if (places) through.behind = adding(tape, *places, input.placed);
   stream = layers_.forward(tape, stream, pass, ranks_.stages.layers_of(part.index, config_.blocks.size()),
-                           checkpoint, options.hidden_states);
-  if (part.index + 1 < ranks_.stages.num_parts())
-    return stream.branch.value.defined() ? residual_add(tape, stream.x, stream.branch) : stream.x;
+                           through);
+  if (part.index + 1 < ranks_.stages.num_parts()) return sum_of(tape, stream);
   const Var hidden = norm_end(tape, stream, pass, pass.positions.dim(1));
   if (options.hidden_states != nullptr) options.hidden_states->push_back(hidden.value);
   return hidden;
@@ -141,9 +162,16 @@ Var Decoder::forward(Tape& tape, const BatchInput& input, const PagedStates& pag
   if (input.ids.device().type == DeviceType::kCpu) check_ids(input.ids.values<int32_t>(), config_.vocab_size);
   ops::check_paged_sequences("decoder", input.batch.sequences, tokens, sizes.pages, sizes.page_tokens);
   const HostScope scope(device());
+  passes().check(input, parameters_.dtype());
   const Pass pass = passes().of(input, pages);
-  const Var start = embed(tape, from_host(input.ids, device()), pass);
-  return norm_end(tape, layers_.forward(tape, {start, {}}, pass, all_layers()), pass, tokens);
+  Var start = embed(tape, from_host(input.ids, device()), pass);
+  if (!input.placed.exist())
+    return norm_end(tape, layers_.forward(tape, {start, {}}, pass, all_layers()), pass, tokens);
+  const RowPlaces places(input.placed.tokens, {}, 0, tokens);
+  start = places.replace(tape, start, input.placed.rows);
+  const Stream end =
+      layers_.forward(tape, {start, {}}, pass, all_layers(), {.behind = adding(tape, places, input.placed)});
+  return norm_end(tape, end, pass, tokens);
 }
 
 // Ranks that divide every layer do the same passes, whose collectives are captured with them. Those that keep

@@ -75,6 +75,13 @@ struct BatchInput {
   std::vector<AdapterRows> adapters = {};     // of all tokens in their order; none: the model alone
   std::shared_ptr<RouterTrace> routers = {};  // filled; null: not recorded
   std::vector<Tensor>* stream = nullptr;      // [tokens, hidden] each, as of Decoder::Options
+  // Of tokens behind pictures and videos: [sequences] int32 on the CPU, what is added to the places of each
+  // sequence's tokens (of text: data::MediaPositions::decoding_next less its tokens so far). Undefined: 0.
+  Tensor shifts = {};
+  // Of tokens some of which are pictures or videos, in place of shifts: times, heights and widths,
+  // [3, tokens] int32 on the CPU; and their rows. Undefined: tokens have one position.
+  Tensor media_positions = {};
+  PlacedRows placed = {};
 };
 
 WeightTable decoder_weight_table(const DecoderConfig& config);

@@ -7,7 +7,7 @@
 namespace temper::layers {
 
 DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths,
-                        std::vector<int32_t> continued) {
+                        std::vector<int32_t> continued, const Tensor& media_positions) {
   std::vector<int32_t> positions, starts{0};
   for (size_t d = 0; d < document_lengths.size(); ++d) {
     const int32_t before = continued.empty() ? -1 : continued[d];
@@ -20,11 +20,41 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
   if (positions.size() != ids.size())
     fail("documents of {} tokens in all, but {} token ids", positions.size(), ids.size());
   const auto tokens = static_cast<int64_t>(ids.size());
-  return {Tensor::from(ids, {tokens}), Tensor::from<int32_t>(positions, {1, tokens}), Tensor::from(starts),
+  if (media_positions.defined()) {
+    if (media_positions.shape() != Shape{3, tokens})
+      fail("positions of pictures are {}, needs {}", to_string(media_positions.shape()),
+           to_string(Shape{3, tokens}));
+    const auto more = media_positions.values<int32_t>();
+    positions.insert(positions.end(), more.begin(), more.end());
+  }
+  const int64_t rows = media_positions.defined() ? 4 : 1;
+  return {Tensor::from(ids, {tokens}), Tensor::from<int32_t>(positions, {rows, tokens}), Tensor::from(starts),
           std::move(continued)};
 }
 
+Tensor rotary_positions(const Tensor& positions) {
+  if (positions.dim(0) > 1) return positions.narrow(0, 1, 3);
+  return positions.reshape({positions.dim(1)});
+}
+
+namespace {
+
+void check_sections(const Tensor& positions, int64_t tokens) {
+  const int64_t rows = positions.dim(0);
+  if (rows != 1 && rows != 4)
+    fail("positions is {}, needs 1 row, or 4: places, times, heights and widths",
+         to_string(positions.shape()));
+  const auto values = positions.values<int32_t>();
+  for (auto i = static_cast<size_t>(tokens); i < values.size(); ++i)
+    if (values[i] < 0)
+      fail("token {} has a time, height or width of {}, needs 0 or more", static_cast<int64_t>(i) % tokens,
+           values[i]);
+}
+
+}  // namespace
+
 void check_boundaries(const DecoderInput& input) {
+  check_sections(input.positions, input.positions.dim(1));
   const auto starts = input.cu_seqlens.values<int32_t>(), positions = input.positions.values<int32_t>();
   const int64_t tokens = input.positions.dim(1);
   if (starts.size() < 2 || starts.front() != 0 || starts.back() != tokens ||

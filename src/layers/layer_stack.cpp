@@ -23,11 +23,13 @@ LayerStack::LayerStack(const DecoderConfig& config, ParameterStore& parameters, 
 }
 
 Stream LayerStack::forward(Tape& tape, Stream stream, const Pass& pass, const ModelStages::Layers& layers,
-                           bool checkpoint, std::vector<Tensor>* hidden_states) const {
+                           const Options& options) const {
   for (size_t i = layers.first; i < layers.last; ++i) {
-    if (checkpoint && hidden_states != nullptr) hidden_states->push_back(stream.x.value);
-    stream = checkpoint ? checkpointed(tape, i, stream, pass)
-                        : through(tape, i, stream, pass, hidden_states, false);
+    if (options.checkpoint && options.hidden_states != nullptr)
+      options.hidden_states->push_back(stream.x.value);
+    stream = options.checkpoint ? checkpointed(tape, i, stream, pass)
+                                : through(tape, i, stream, pass, options.hidden_states, false);
+    if (options.behind) stream = options.behind(i, std::move(stream));
   }
   return stream;
 }

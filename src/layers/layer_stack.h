@@ -21,11 +21,20 @@ class LayerStack {
   LayerStack(const LayerStack&) = delete;  // backward passes know where it is
   LayerStack& operator=(const LayerStack&) = delete;
 
-  // Through these layers, which are here. `checkpoint`: each is computed again in the backward pass instead
-  // of keeping its activations. `hidden_states` gets the input of each layer, [tokens, hidden]; null: they
-  // are not kept.
+  // What the caller does with the stream behind a layer.
+  using Behind = std::function<Stream(size_t layer, Stream stream)>;
+  struct Options {
+    bool checkpoint =
+        false;  // each layer is computed again in the backward pass: its activations are not kept
+    std::vector<Tensor>* hidden_states = nullptr;  // gets the input of each layer, [tokens, hidden]; null: no
+    Behind behind = {};                            // empty: nothing
+  };
+  // Through these layers, which are here.
   Stream forward(Tape& tape, Stream stream, const Pass& pass, const ModelStages::Layers& layers,
-                 bool checkpoint = false, std::vector<Tensor>* hidden_states = nullptr) const;
+                 const Options& options) const;
+  Stream forward(Tape& tape, Stream stream, const Pass& pass, const ModelStages::Layers& layers) const {
+    return forward(tape, std::move(stream), pass, layers, Options());
+  }
 
   // Of all layers that are here, as of BoundMixer and BoundChannel.
   bool decodes_as_prompts() const;

@@ -10,7 +10,9 @@
 namespace temper::layers {
 namespace {
 
-int64_t furthest(const Tensor& positions) {
+// Of what rotates the tokens.
+int64_t furthest(const Tensor& all) {
+  const Tensor positions = rotary_positions(all);
   const auto values = positions.values<int32_t>();
   return *std::max_element(values.begin(), values.end());
 }
@@ -31,15 +33,32 @@ primitives::ChosenRows seen_rows(const DecoderInput& input, std::vector<int32_t>
   return {Tensor::from(seen), input.ids.numel(), true};
 }
 
-// Behind the tokens that each sequence holds, [1, tokens] int32.
-Tensor positions_of(const ops::PagedSequences& sequences, int64_t tokens, Device device) {
+int32_t shift_of(const Tensor& shifts, int64_t sequence) {
+  return shifts.defined() ? shifts.data<int32_t>()[sequence] : 0;
+}
+
+// Behind the tokens that each sequence holds, [tokens], with what is added there.
+void write_places(const ops::PagedSequences& sequences, const Tensor& shifts, int32_t* position) {
+  for (int64_t s = 0; s < sequences.count(); ++s)
+    for (int64_t at = sequences.held_by(s); at < sequences.length(s); ++at)
+      *position++ = static_cast<int32_t>(at) + shift_of(shifts, s);
+}
+
+// [1 or 4, tokens] int32, as of DecoderInput.
+Tensor positions_of(const BatchInput& input, Device device) {
+  const ops::PagedSequences& sequences = input.batch.sequences;
+  const int64_t tokens = input.ids.numel();
+  if (input.media_positions.defined()) {
+    const Tensor all = Tensor::empty({4, tokens}, DType::kI32);
+    write_places(sequences, {}, all.data<int32_t>());
+    all.narrow(0, 1, 3).copy_from(input.media_positions);
+    return from_host(all, device);
+  }
   const std::string name =
-      fmt::format("positions of {} {}", name_of(sequences.starts), name_of(sequences.held));
-  return from_host(name, {1, tokens}, DType::kI32, device, [sequences](std::byte* to) {
-    auto* position = reinterpret_cast<int32_t*>(to);
-    for (int64_t s = 0; s < sequences.count(); ++s)
-      for (int64_t at = sequences.held_by(s); at < sequences.length(s); ++at)
-        *position++ = static_cast<int32_t>(at);
+      fmt::format("positions of {} {} {}", name_of(sequences.starts), name_of(sequences.held),
+                  input.shifts.defined() ? name_of(input.shifts) : "");
+  return from_host(name, {1, tokens}, DType::kI32, device, [sequences, shifts = input.shifts](std::byte* to) {
+    write_places(sequences, shifts, reinterpret_cast<int32_t*>(to));
   });
 }
 
@@ -68,13 +87,63 @@ Tensor own_counted(const Tensor& counted, const std::vector<AdapterRows>& adapte
   return Tensor::from(own);
 }
 
-int64_t longest(const ops::PagedSequences& sequences) {
+// How many positions the tables must have.
+int64_t longest(const ops::PagedSequences& sequences, const Tensor& shifts) {
   int64_t most = 0;
-  for (int64_t s = 0; s < sequences.count(); ++s) most = std::max(most, sequences.length(s));
+  for (int64_t s = 0; s < sequences.count(); ++s)
+    most = std::max(most, sequences.length(s) + shift_of(shifts, s));
   return most;
+}
+int64_t longest(const BatchInput& input) {
+  if (!input.media_positions.defined()) return longest(input.batch.sequences, input.shifts);
+  const auto values = input.media_positions.values<int32_t>();
+  return values.empty() ? 0 : int64_t{*std::max_element(values.begin(), values.end())} + 1;
 }
 
 }  // namespace
+
+void PassBuilder::check(const DecoderInput& input, DType dtype) const {
+  if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
+  check_ids(input.ids.values<int32_t>(), config_.vocab_size);
+  check_boundaries(input);
+  check_media(input.positions.dim(0) > 1, input.placed, input.ids.numel(), dtype);
+}
+
+void PassBuilder::check(const BatchInput& input, DType dtype) const {
+  const int64_t tokens = input.ids.numel(), sequences = input.batch.sequences.count();
+  const auto check_shape = [](const char* name, const Tensor& given, const Shape& shape) {
+    if (given.defined() && given.shape() != shape)
+      fail("{} are {}, needs {}", name, to_string(given.shape()), to_string(shape));
+  };
+  check_shape("shifts of sequences", input.shifts, {sequences});
+  check_shape("positions of pictures", input.media_positions, {3, tokens});
+  if (input.shifts.defined())
+    for (int64_t s = 0; s < sequences; ++s)
+      if (input.batch.sequences.held_by(s) + shift_of(input.shifts, s) < 0)
+        fail("sequence {} holds {} tokens, but its positions are shifted by {}", s,
+             input.batch.sequences.held_by(s), shift_of(input.shifts, s));
+  if (input.media_positions.defined())
+    for (const int32_t position : input.media_positions.values<int32_t>())
+      if (position < 0) fail("a time, height or width is {}, needs 0 or more", position);
+  check_media(input.media_positions.defined(), input.placed, tokens, dtype);
+}
+
+void PassBuilder::check_media(bool three_positions, const PlacedRows& placed, int64_t tokens,
+                              DType dtype) const {
+  if (three_positions && !rope_.takes_three_positions())
+    fail(
+        "tokens have three positions (time, height, width), but the model's rotary takes one: "
+        "its config.json has no mrope_section");
+  if (!placed.exist()) return;
+  check_placed_rows(placed, tokens, config_.hidden_size, dtype);
+  const size_t added = placed.after_layers.size(),
+               here = ranks_.stages.layers_of(0, config_.blocks.size()).last;
+  if (added <= here) return;
+  const bool whole = ranks_.stages.num_parts() == 1;
+  fail("rows are added behind the first {} layers, and {} has {}: {}", added,
+       whole ? "the model" : "the first part of the pipeline", here,
+       whole ? "give it the rows of its own tower" : "use fewer stages or chunks");
+}
 
 void PassBuilder::add_routers(Pass& pass, const std::shared_ptr<RouterTrace>& trace, int64_t tokens) const {
   pass.routers = trace;
@@ -131,9 +200,11 @@ void PassBuilder::add_documents(Pass& pass, const DecoderInput& input) const {
   if (input.continued.empty()) return;
   std::vector<int32_t> starts_k;
   pass.seen = seen_rows(input, starts_k);
-  take_for_granted("seen " + name_of(input.cu_seqlens), [input, found = starts_k] {
+  DecoderInput kept = input;
+  kept.placed = {};  // rows belong to the tape of this pass
+  take_for_granted("seen " + name_of(input.cu_seqlens), [kept, found = starts_k] {
     std::vector<int32_t> now;
-    seen_rows(input, now);
+    seen_rows(kept, now);
     return now == found;
   });
   pass.cu_seqlens_k = Tensor::from(starts_k);
@@ -143,13 +214,14 @@ void PassBuilder::add_documents(Pass& pass, const DecoderInput& input) const {
 Pass PassBuilder::of(const BatchInput& input, const PagedStates& pages) const {
   const int64_t tokens = input.ids.numel();
   const ops::PagedSequences& sequences = input.batch.sequences;
-  Pass pass{
-      positions_of(sequences, tokens, device_), rope_.up_to(longest(sequences)), {input.adapters, tokens}};
+  Pass pass{positions_of(input, device_), rope_.up_to(longest(input)), {input.adapters, tokens}};
   // Tables that are too short are replaced: captured work holds those that it reads.
-  take_for_granted("rotary tables of " + name_of(sequences.held), [sequences, tables = pass.rope] {
-    return std::all_of(tables.begin(), tables.end(),
-                       [&](const RopeTables& each) { return longest(sequences) <= each.cos.dim(0); });
-  });
+  take_for_granted("rotary tables of " + name_of(sequences.held),
+                   [sequences, shifts = input.shifts, tables = pass.rope] {
+                     return std::all_of(tables.begin(), tables.end(), [&](const RopeTables& each) {
+                       return longest(sequences, shifts) <= each.cos.dim(0);
+                     });
+                   });
   pass.stream_rows = pass.rows;
   // Rows of other ranks may come to experts here.
   for (const AdapterRows& rows : input.adapters)

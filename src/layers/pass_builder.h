@@ -12,6 +12,9 @@ class PassBuilder {
               RopeTableSet& rope, size_t routers, Device device)
       : config_(config), ranks_(ranks), context_(context), rope_(rope), routers_(routers), device_(device) {}
 
+  // An Error where the model, of this dtype, cannot compute such a pass.
+  void check(const DecoderInput& input, DType dtype) const;
+  void check(const BatchInput& input, DType dtype) const;
   // Over documents.
   Pass of(const DecoderInput& input, const Decoder::Options& options) const;
   // Over sequences whose states lie in pages. Both have to outlive the pass.
@@ -23,6 +26,7 @@ class PassBuilder {
   void add_documents(Pass& pass, const DecoderInput& input) const;
   std::shared_ptr<const ContextPass> context_pass(const DecoderInput& input,
                                                   const std::vector<AdapterRows>& adapters) const;
+  void check_media(bool three_positions, const PlacedRows& placed, int64_t tokens, DType dtype) const;
 
   const DecoderConfig& config_;
   const ModelRanks& ranks_;

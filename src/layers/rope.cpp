@@ -53,6 +53,11 @@ Json::Object describe(const RopeConfig& c) {
   const auto known = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
   Json::Object all{{"rope_type", kNames[static_cast<size_t>(c.type)]}, {"rope_theta", c.theta}};
   if (c.partial_rotary_factor != 1) all.emplace_back("partial_rotary_factor", c.partial_rotary_factor);
+  if (c.sections.exist()) {
+    const auto& [time, height, width] = c.sections.pairs;
+    all.emplace_back("mrope_section", Json::Array{int64_t{time}, int64_t{height}, int64_t{width}});
+    all.emplace_back("mrope_interleaved", c.sections.interleaved);
+  }
   if (c.type == RopeType::kDefault) return all;
   all.emplace_back("rope factor", c.factor);
   if (c.type == RopeType::kLinear) return all;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/json/json.h"
+#include "ops/rotary/rotary.h"
 #include "tensor/tensor.h"
 
 namespace temper::layers {
@@ -23,6 +24,8 @@ struct RopeConfig {
   double beta_fast = 32, beta_slow = 1;                                           // yarn
   std::optional<double> attention_factor = {}, mscale = {}, mscale_all_dim = {};  // yarn
   bool truncate = true;                                                           // yarn
+  // Of models whose tokens may have three positions, which pictures give them.
+  ops::RotarySections sections = {};
 
   bool operator==(const RopeConfig&) const = default;
 };

@@ -66,12 +66,14 @@ void read_decoder(ConfigReader& reader, DenseConfig& config, double default_rope
 struct RopeKinds {
   // Of each head, where the file does not say; none: of a family that rotates whole heads.
   std::optional<double> partial = {};
-  // Of a family that may have three positions for a token (time, height, width), which share the frequencies
-  // by mrope_section: text has one three times, whose rotation is the usual one.
-  bool multimodal = false;
+  // Of a family whose tokens may have three positions (time, height, width): how mrope_section shares the
+  // pairs of a head between them, and its value where the file has none, if that fits the heads.
+  std::optional<ops::RotarySections> sections = {};
 };
 layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t max_positions,
                              const RopeKinds& kinds = {});
+// Refuses sections whose sum is not half of what is rotated of a head, and leaves out the family's.
+void check_sections(ConfigReader& reader, layers::RopeConfig& rope, int64_t head_dim);
 // Those of layers that see all tokens and of those with a window: rope_theta + rope_scaling and
 // rope_local_base_freq, or rope_parameters by type of layer.
 struct RopesByType {

@@ -67,7 +67,7 @@ void refuse_unsupported(ConfigReader& reader, bool reads_mxfp4) {
 
 void read_rope_of_heads(ConfigReader& reader, DenseConfig& config, double default_theta) {
   config.rope = read_rope(reader, default_theta, config.max_positions,
-                          {config.partial_rotary_factor, config.multimodal_rope});
+                          {config.partial_rotary_factor, config.rope_sections});
   const double factor = config.rope.partial_rotary_factor;
   if (!(factor >= 0 && factor <= 1))
     reader.refuse("partial_rotary_factor", fmt::format("is {}, expected a number from 0 to 1", factor));
@@ -76,6 +76,7 @@ void read_rope_of_heads(ConfigReader& reader, DenseConfig& config, double defaul
     reader.refuse("partial_rotary_factor",
                   fmt::format("is {}, which rotates {} of a head of {}; needs an even number of at least 2",
                               factor, rotated, config.head_dim));
+  if (config.rope_sections) check_sections(reader, config.rope, config.head_dim);
 }
 
 }  // namespace

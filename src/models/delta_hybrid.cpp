@@ -61,7 +61,6 @@ DeltaHybrid read_delta_hybrid(ConfigReader& reader, DenseConfig dense, bool by_k
   dense.norm_offset = 1;
   dense.qk_norm = true;
   dense.output_gate = true;
-  dense.multimodal_rope = true;
   read_decoder(reader, dense, 10000);
   dense.qkv_bias = dense.output_bias = reader.boolean("attention_bias", false);
   const mixers::GatedDeltaConfig delta = read_delta(reader, dense, by_key_head);

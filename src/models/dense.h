@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "layers/decoder.h"
+#include "ops/rotary/rotary.h"
 #include "ops/swiglu/swiglu.h"
 
 namespace temper::models {
@@ -43,8 +44,8 @@ struct DenseConfig {
   layers::RopeConfig rope;
   // Of a family that rotates a part of each head: where the file does not say how much.
   std::optional<double> partial_rotary_factor = {};
-  bool multimodal_rope = false;  // of a family whose positions may be threefold: in text they are one
-  bool ropes_by_type = false;    // of a family that reads them itself (read_ropes_by_type)
+  std::optional<ops::RotarySections> rope_sections = {};  // of such a family (RopeKinds)
+  bool ropes_by_type = false;                  // of a family that reads them itself (read_ropes_by_type)
   std::vector<layers::RopeConfig> ropes = {};  // per layer, where they differ; empty: rope in all of them
 };
 

@@ -68,7 +68,7 @@ class Reading {
 
   ConfigReader& reader() { return *reader_; }
   bool has_pictures() const { return part_.has_value(); }
-  std::string text_type() { return reader_->text("model_type", ""); }
+  std::string family() { return top_.text("model_type", ""); }
   TextConfig text() { return part_ ? text_ : TextConfig{config_, top_.where()}; }
 
  private:
@@ -151,7 +151,7 @@ ops::BoundOps bind_kernels(const Json& config, const std::string& where, const B
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
   const layers::DecoderConfig architecture = configure_built(config, where, options);
   return layers::bind_decoder(architecture, dtype, options.ops.value_or(ops::OpsConfig{}), options.facts,
-                              Reading(config, where).text_type(), options.format, options.ranks.mesh);
+                              Reading(config, where).family(), options.format, options.ranks.mesh);
 }
 
 namespace {

@@ -36,6 +36,7 @@ std::vector<std::string> rope_keys(RopeType type) {
   return {};
 }
 
+constexpr int64_t kMostPairs = 1 << 20;
 constexpr const char *kPartial = "partial_rotary_factor", *kSections = "mrope_section",
                      *kInterleaved = "mrope_interleaved";
 
@@ -46,18 +47,19 @@ class RopeReader {
         key_(std::move(key)),
         rope_(rope),
         partial_(kinds.partial.has_value()),
-        multimodal_(kinds.multimodal) {
+        sections_(kinds.sections) {
     if (!rope.is_object()) reader.refuse(key_, fmt::format("is {}, expected an object", rope.kind_name()));
   }
 
   RopeConfig read(RopeConfig rope, int64_t max_positions) {
     const Json* name = find("rope_type") != nullptr ? find("rope_type") : find("type");
     if (name != nullptr && !name->is_string()) reader_.refuse(key_, "rope_type must be a string");
-    const bool usual = name == nullptr || (multimodal_ && name->as_string() == "mrope");
+    const bool usual = name == nullptr || (sections_ && name->as_string() == "mrope");
     rope.type = rope_type(reader_, key_, usual ? "default" : name->as_string());
     check_keys(rope.type);
     rope.theta = number("rope_theta").value_or(rope.theta);
     if (partial_) rope.partial_rotary_factor = number(kPartial).value_or(rope.partial_rotary_factor);
+    if (sections_) rope.sections = sections();
     rope.original_max_position_embeddings = original_positions(rope.type, max_positions);
     rope.factor = number("factor").value_or(
         rope.type == RopeType::kYarn
@@ -93,6 +95,29 @@ class RopeReader {
     return value->as_double();
   }
 
+  // Whether they are interleaved is the family's, whatever the file says: transformers does not read that
+  // key.
+  ops::RotarySections sections() const {
+    ops::RotarySections found = *sections_;
+    if (const Json* interleaved = find(kInterleaved);
+        interleaved != nullptr && *interleaved != Json(found.interleaved))
+      reader_.refuse(key_, fmt::format("{} is {}, expected {}: this family has its sections {}", kInterleaved,
+                                       interleaved->dump(), found.interleaved,
+                                       found.interleaved ? "interleaved" : "in blocks"));
+    const Json* pairs = find(kSections);
+    if (pairs == nullptr) return found;
+    const auto is_count = [](const Json& each) {
+      return each.is_int() && each.as_int() >= 0 && each.as_int() <= kMostPairs;
+    };
+    if (!pairs->is_array() || pairs->as_array().size() != 3 ||
+        !std::ranges::all_of(pairs->as_array(), is_count))
+      reader_.refuse(key_, fmt::format("{} is {}, expected three whole numbers of 0 or more: the pairs of a "
+                                       "head that time, height and width turn",
+                                       kSections, pairs->dump()));
+    for (size_t i = 0; i < 3; ++i) found.pairs[i] = static_cast<int32_t>(pairs->as_array()[i].as_int());
+    return found;
+  }
+
   // A value at the top level takes precedence over the one in rope_scaling.
   int64_t original_positions(RopeType type, int64_t max_positions) const {
     constexpr const char* kKey = "original_max_position_embeddings";
@@ -110,7 +135,7 @@ class RopeReader {
     for (const auto& [name, value] : rope_.as_object()) {
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
       if (partial_ && name == kPartial) continue;
-      if (multimodal_ && (name == kSections || name == kInterleaved)) continue;
+      if (sections_ && (name == kSections || name == kInterleaved)) continue;
       const bool partial = name == kPartial && !value.is_null() && value != Json(1) && value != Json(1.0);
       // Parameters of each type of layer: {"full_attention": {...}, ...}.
       if (partial || value.is_object())
@@ -135,7 +160,8 @@ class RopeReader {
   ConfigReader& reader_;
   std::string key_;
   const Json& rope_;
-  bool partial_, multimodal_;
+  bool partial_;
+  std::optional<ops::RotarySections> sections_;
 };
 
 double read_theta(ConfigReader& reader, const char* key, double otherwise) {
@@ -155,6 +181,7 @@ layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t
   else
     reader.expect(kPartial, 1, "rotating a part of each head is not supported");
   rope.original_max_position_embeddings = max_positions;
+  if (kinds.sections) rope.sections = *kinds.sections;
   std::optional<RopeConfig> found;
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     const Json* value = reader.find(key);
@@ -165,6 +192,20 @@ layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t
     if (!found) found = read;
   }
   return found.value_or(rope);
+}
+
+void check_sections(ConfigReader& reader, RopeConfig& rope, int64_t head_dim) {
+  const int64_t pairs = layers::rotated_width(rope, head_dim) / 2;
+  if (rope.sections.sum() == pairs) return;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const Json* value = reader.find(key);
+    const Json* given = value != nullptr && value->is_object() ? value->find(kSections) : nullptr;
+    if (given != nullptr && !given->is_null())
+      reader.refuse(key, fmt::format("{} is {}, whose sum is {}, expected {}: half of what is rotated of a "
+                                     "head of {}",
+                                     kSections, given->dump(), rope.sections.sum(), pairs, head_dim));
+  }
+  rope.sections = {};
 }
 
 RopesByType read_ropes_by_type(ConfigReader& reader, double full_theta, double sliding_theta,

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <span>
 
 #include "layers/decoder.h"
@@ -22,15 +23,19 @@ class PagedText {
     length_ = 0;
     pages_.clear_slot(0);
   }
-  // Hidden states of the next tokens, [ids, hidden], computed as part of a prompt.
-  Var prompt(Tape& tape, std::span<const int32_t> ids) { return next(tape, ids, false); }
+  using Change = std::function<void(layers::BatchInput& input)>;
+  // Hidden states of the next tokens, [ids, hidden], computed as part of a prompt; `change`: of what the
+  // model is asked.
+  Var prompt(Tape& tape, std::span<const int32_t> ids, const Change& change = {}) {
+    return next(tape, ids, false, change);
+  }
   // Of the next token, [1, hidden], by the form for decoding.
-  Var decode(Tape& tape, int32_t id) { return next(tape, {&id, 1}, true); }
+  Var decode(Tape& tape, int32_t id, const Change& change = {}) { return next(tape, {&id, 1}, true, change); }
 
  private:
   static constexpr int64_t kPageTokens = 4;
 
-  Var next(Tape& tape, std::span<const int32_t> ids, bool decodes) {
+  Var next(Tape& tape, std::span<const int32_t> ids, bool decodes, const Change& change) {
     const auto tokens = static_cast<int64_t>(ids.size());
     const int64_t pages = pages_.sizes().pages;
     std::vector<int32_t> table;
@@ -43,6 +48,7 @@ class PagedText {
     input.batch.slots = Tensor::from(std::vector<int32_t>{0});
     input.batch.decoding = decodes ? 1 : 0;
     if (adapter_ != nullptr) input.adapters = {{adapter_, tokens}};
+    if (change) change(input);
     length_ += tokens;
     return model_.forward(tape, input, pages_);
   }

@@ -98,14 +98,14 @@ class Counter {
         for (int64_t column = 0; column < grid.columns; ++column)
           put(first + time_of(frame, grid.seconds_per_frame), first + row, first + column);
     const bool behind_highest =
-        frames > 1 && (rules_.video == VideoRule::kQwen || rules_.video == VideoRule::kV4_57);
+        frames > 1 && (rules_.video == VideoRule::kQwen || rules_.video == VideoRule::kV457);
     next_ = first + std::max(grid.rows, grid.columns);
     if (behind_highest) next_ = std::max(next_, first + time_of(frames - 1, grid.seconds_per_frame) + 1);
   }
 
   int64_t time_of(int64_t frame, double seconds) const {
     if (rules_.tokens_per_second == 0) return frame;
-    const bool whole = rules_.video == VideoRule::kV4_57 || rules_.video == VideoRule::kV5_17;
+    const bool whole = rules_.video == VideoRule::kV457 || rules_.video == VideoRule::kV517;
     return static_cast<int64_t>(std::floor(static_cast<double>(frame) * rules_.tokens_per_second *
                                            (whole ? std::trunc(seconds) : seconds)));
   }

@@ -13,9 +13,7 @@ using Ints = std::vector<int32_t>;
 std::vector<TokenKind> kinds_of(std::string_view tokens) {
   std::vector<TokenKind> kinds;
   for (const char each : tokens)
-    kinds.push_back(each == 't'   ? TokenKind::kText
-                    : each == 'p' ? TokenKind::kPicture
-                                  : TokenKind::kVideo);
+    kinds.push_back(each == 't' ? TokenKind::kText : each == 'p' ? TokenKind::kPicture : TokenKind::kVideo);
   return kinds;
 }
 
@@ -46,8 +44,7 @@ TEST(MediaPositions, TextCountsOnInAllThree) {
 
 TEST(MediaPositions, APictureStandsStillInTime) {
   // 2 x 3 tokens, then 1 x 1.
-  const MediaPositions found =
-      count({.tokens = "ttpppppptptt", .pictures = {{1, 4, 6}, {1, 2, 2}}});
+  const MediaPositions found = count({.tokens = "ttpppppptptt", .pictures = {{1, 4, 6}, {1, 2, 2}}});
   EXPECT_EQ(line(found, 0), (Ints{0, 1, 2, 2, 2, 2, 2, 2, 5, 6, 7, 8}));
   EXPECT_EQ(line(found, 1), (Ints{0, 1, 2, 2, 2, 3, 3, 3, 5, 6, 7, 8}));
   EXPECT_EQ(line(found, 2), (Ints{0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 7, 8}));
@@ -58,10 +55,8 @@ TEST(MediaPositions, APictureStandsStillInTime) {
 
 // Each document by itself, and those that continue one from behind it.
 TEST(MediaPositions, RestartInEachDocument) {
-  const Row packed{.tokens = "tpptttpptt",
-                   .pictures = {{1, 2, 4}, {1, 4, 2}},
-                   .videos = {},
-                   .lengths = {4, 6}};
+  const Row packed{
+      .tokens = "tpptttpptt", .pictures = {{1, 2, 4}, {1, 4, 2}}, .videos = {}, .lengths = {4, 6}};
   const MediaPositions found = count(packed);
   const MediaPositions first = count({.tokens = "tppt", .pictures = {packed.pictures[0]}}),
                        second = count({.tokens = "ttpptt", .pictures = {packed.pictures[1]}});
@@ -73,9 +68,10 @@ TEST(MediaPositions, RestartInEachDocument) {
   }
   EXPECT_EQ(found.decoding_next, (Ints{first.decoding_next[0], second.decoding_next[0]}));
   // Two answers to a prompt that ends with a picture: as in rows of their own.
-  const MediaPositions shared =
-      count({.tokens = "tpptttppt", .pictures = {{1, 2, 4}, {1, 4, 2}}, .lengths = {3, 2, 4},
-             .continued = {-1, 0, 0}});
+  const MediaPositions shared = count({.tokens = "tpptttppt",
+                                       .pictures = {{1, 2, 4}, {1, 4, 2}},
+                                       .lengths = {3, 2, 4},
+                                       .continued = {-1, 0, 0}});
   EXPECT_EQ(line(shared, 0), (Ints{0, 1, 1, 3, 4, 3, 4, 4, 6}));
   EXPECT_EQ(line(shared, 1), (Ints{0, 1, 1, 3, 4, 3, 4, 5, 6}));
   EXPECT_EQ(shared.decoding_next, (Ints{3, 5, 7}));
@@ -93,8 +89,7 @@ TEST(MediaPositions, FourRulesForVideos) {
                                {"v4_57", {0, 1, 1, 3, 3, 5, 5, 6}, 7, 7},
                                {"v5_17", {0, 1, 1, 3, 3, 5, 5, 3}, 4, 6},
                                {"v5_24", {0, 1, 1, 4, 4, 8, 8, 3}, 4, 9}}) {
-    const MediaPositions found =
-        count(row, {.video = video_rule(each.name), .tokens_per_second = 2});
+    const MediaPositions found = count(row, {.video = video_rule(each.name), .tokens_per_second = 2});
     EXPECT_EQ(line(found, 0), each.time) << each.name;
     EXPECT_EQ(line(found, 2), (Ints{0, 1, 2, 1, 2, 1, 2, each.time.back()})) << each.name;
     EXPECT_EQ(found.text_next, (Ints{each.text_next})) << each.name;
@@ -102,7 +97,7 @@ TEST(MediaPositions, FourRulesForVideos) {
   }
   // Half a second: no time passes by whole seconds.
   const Row fast{.tokens = "vvv", .pictures = {}, .videos = {{3, 2, 2, 0.5}}};
-  EXPECT_EQ(line(count(fast, {.video = VideoRule::kV4_57, .tokens_per_second = 2}), 0), (Ints{0, 0, 0}));
+  EXPECT_EQ(line(count(fast, {.video = VideoRule::kV457, .tokens_per_second = 2}), 0), (Ints{0, 0, 0}));
   EXPECT_EQ(line(count(fast, {.tokens_per_second = 2}), 0), (Ints{0, 1, 2}));
   // Qwen2-VL: a frame a position, whatever the seconds.
   EXPECT_EQ(line(count(fast), 0), (Ints{0, 1, 2}));
@@ -112,9 +107,8 @@ TEST(MediaPositions, FourRulesForVideos) {
 
 TEST(MediaPositions, FramesThatTextSeparatesAreAsPictures) {
   const Row row{.tokens = "tvvttvvt", .pictures = {}, .videos = {{2, 2, 4, 9}}};
-  for (const VideoRule rule : {VideoRule::kQwen, VideoRule::kV5_17}) {
-    const MediaPositions found =
-        count(row, {.video = rule, .tokens_per_second = 2, .frames_apart = true});
+  for (const VideoRule rule : {VideoRule::kQwen, VideoRule::kV517}) {
+    const MediaPositions found = count(row, {.video = rule, .tokens_per_second = 2, .frames_apart = true});
     EXPECT_EQ(line(found, 0), (Ints{0, 1, 1, 3, 4, 5, 5, 7}));
     EXPECT_EQ(line(found, 2), (Ints{0, 1, 2, 3, 4, 5, 6, 7}));
   }
@@ -126,11 +120,13 @@ TEST(MediaPositions, ContradictionsAreRefused) {
   };
   EXPECT_EQ(error({.tokens = "tppt", .pictures = {{1, 4, 4}}}),
             "tokens 1 to 3 are 2 of picture 0, whose grid makes 1 x 2 x 2 = 4");
-  EXPECT_EQ(error({.tokens = "tptpt", .pictures = {{1, 2, 2}}}), "token 3 is of picture 1, but only 1 are given");
+  EXPECT_EQ(error({.tokens = "tptpt", .pictures = {{1, 2, 2}}}),
+            "token 3 is of picture 1, but only 1 are given");
   EXPECT_EQ(error({.tokens = "tpt", .pictures = {{1, 2, 2}, {1, 2, 2}}}),
             "the tokens are of 1 pictures and 0 videos, but 2 and 0 are given");
-  EXPECT_EQ(error({.tokens = "tvt", .pictures = {}, .videos = {{1, 3, 2}}}),
-            "video 0 has a grid of 1 x 3 x 2 patches, needs at least 1 frames and sides that are multiples of 2");
+  EXPECT_EQ(
+      error({.tokens = "tvt", .pictures = {}, .videos = {{1, 3, 2}}}),
+      "video 0 has a grid of 1 x 3 x 2 patches, needs at least 1 frames and sides that are multiples of 2");
   EXPECT_EQ(error({.tokens = "tp", .pictures = {{2, 2, 2}}}),
             "picture 0 has a grid of 2 x 2 x 2 patches, needs 1 frame and sides that are multiples of 2");
   EXPECT_EQ(error({.tokens = "vv", .pictures = {}, .videos = {{2, 2, 2, -1}}}),

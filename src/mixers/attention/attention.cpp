@@ -20,7 +20,7 @@ using layers::Pass;
 constexpr const char* kName = "attention";
 
 ops::Rotary::Form form_of(const AttentionConfig& config) {
-  return {config.interleaved, static_cast<float>(config.norm.offset)};
+  return {config.interleaved, static_cast<float>(config.norm.offset), config.rope.sections};
 }
 
 class BoundAttention : public layers::BoundMixer {
@@ -101,14 +101,15 @@ class BoundAttention : public layers::BoundMixer {
   }
   ops::RotatedHeads rotate(Tape& tape, const Var& qkv, const Pass& pass) const {
     if (pass.rows.all().empty())
-      return rotate_rows(tape, qkv, q_norm_.leaf(tape), k_norm_.leaf(tape), layers::places_of(pass), pass);
+      return rotate_rows(tape, qkv, q_norm_.leaf(tape), k_norm_.leaf(tape), layers::rotated_by(pass), pass);
     const layers::BoundWeight* const norms[] = {&q_norm_, &k_norm_};
     const std::vector<Var> rotated =
         pass.rows.by_pieces(tape, {qkv}, norms, [&](const AdaptedRows::Piece& piece) {
           const Var& own = piece.inputs[0];
+          const Tensor all = layers::rotated_by(pass);
           const ops::RotatedHeads heads =
               rotate_rows(tape, own, piece.weights[0].value, piece.weights[1].value,
-                          layers::places_of(pass).narrow(0, piece.first, own.shape()[0]), pass);
+                          all.narrow(all.ndim() - 1, piece.first, own.shape()[0]), pass);
           return std::vector{heads.q, heads.k, heads.v};
         });
     return {rotated[0], rotated[1], rotated[2]};

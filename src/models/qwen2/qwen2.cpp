@@ -17,7 +17,7 @@ layers::DecoderConfig configure_text_of_vl(ConfigReader& reader) {
   DenseConfig config;
   config.num_kv_heads = 8;  // where the file does not say
   config.rms_norm_eps = 1e-5;
-  config.multimodal_rope = true;
+  config.rope_sections.emplace();  // in blocks; the file says how many
   read_decoder(reader, config, 1000000);
   config.qkv_bias = true;
   read_windows(reader, config);

@@ -19,7 +19,7 @@ layers::DecoderConfig configure_text_of_vl3(ConfigReader& reader) {
   DenseConfig config;
   config.head_dim = 128;
   config.num_kv_heads = 32;
-  config.multimodal_rope = true;
+  config.rope_sections = {{24, 20, 20}, true};
   read_decoder(reader, config, 500000);
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias", false);
   config.qk_norm = true;

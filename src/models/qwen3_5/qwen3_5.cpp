@@ -6,15 +6,19 @@
 namespace temper::models {
 namespace {
 
+constexpr ops::RotarySections kSections{{11, 11, 10}, true};
+
 layers::DecoderConfig configure_dense(ConfigReader& reader) {
   DenseConfig defaults;
   defaults.num_kv_heads = 4;
+  defaults.rope_sections = kSections;
   return decoder_of(read_delta_hybrid(reader, defaults, false));
 }
 
 layers::DecoderConfig configure_mixture(ConfigReader& reader) {
   DenseConfig defaults;
   defaults.num_kv_heads = 2;
+  defaults.rope_sections = kSections;
   defaults.intermediate_size = 1;  // no layer has it
   const DeltaHybrid hybrid = read_delta_hybrid(reader, defaults, false);
   const auto channel = read_shared_mixture(reader, hybrid.dense.hidden_size, true);

@@ -34,7 +34,7 @@ layers::DecoderConfig configure_qwen3_moe(ConfigReader& reader) {
 layers::DecoderConfig configure_text_of_vl_moe(ConfigReader& reader) {
   DenseConfig config;
   config.num_kv_heads = 16;  // where the file does not say
-  config.multimodal_rope = true;
+  config.rope_sections = {{24, 20, 20}, true};
   read_decoder(reader, config, 500000);
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias", false);
   config.qk_norm = true;

@@ -126,8 +126,11 @@ TEST(RotarySections, ChecksSectionsAtTheFrontDoor) {
     c.form.sections = {{2, 1, 1}};
     c.positions = Tensor::zeros({3, 2}, DType::kI32);
   };
-  refuses([](Rotary& c) { c.positions = Tensor::zeros({3, 2}, DType::kI32); },
-          "positions is [3, 2], needs [2]");
+  refuses(
+      [](Rotary& c) {
+        c.positions = Tensor::zeros({3, 2}, DType::kI32);
+      },
+      "positions is [3, 2], needs [2]");
   refuses(
       [&](Rotary& c) {
         three(c);
@@ -146,8 +149,11 @@ TEST(RotarySections, ChecksSectionsAtTheFrontDoor) {
         c.positions.data<int32_t>()[5] = 10;
       },
       "position 10 is outside the 10 positions of the model's context");
-  refuses([](Rotary& c) { c.form.sections = {{2, 1, 2}}; },
-          "sections are of 2 + 1 + 2 pairs, needs 4 in all, the columns of cos");
+  refuses(
+      [](Rotary& c) {
+        c.form.sections = {{2, 1, 2}};
+      },
+      "sections are of 2 + 1 + 2 pairs, needs 4 in all, the columns of cos");
 }
 
 }  // namespace

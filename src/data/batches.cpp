@@ -42,27 +42,73 @@ RowCounts BatchMaker::counts() const {
 }
 
 std::optional<Batch> BatchMaker::next() {
-  while (!step_is_full() && advance()) {
-  }
-  const auto& groups = packer_.closed();
-  if (groups.empty()) return std::nullopt;
   Batch batch;
-  const auto fits = [&](const DocumentGroup& group) {
-    if (options_.rows_per_step > 0) return static_cast<int64_t>(batch.rows.size()) < options_.rows_per_step;
-    return batch.rows.empty() || batch.tokens + num_tokens(group) <= options_.tokens_per_step;
-  };
-  while (!groups.empty() && fits(groups.front())) {
-    const DocumentGroup group = packer_.take();
-    for (const Document& document : group)
-      if (document.piece == 0) ++counts_[static_cast<size_t>(document.source)].trained;
-    batch.rows.push_back(pack(group));
-    batch.tokens += batch.rows.back().size();
-    batch.target_tokens += batch.rows.back().num_targets();
+  while (true) {  // again where broken pictures made room
+    while (!step_is_full(batch) && advance()) {
+    }
+    std::vector<DocumentGroup> groups = take_groups(batch);
+    if (groups.empty()) break;
+    add_groups(batch, std::move(groups));
+  }
+  if (batch.rows.empty()) {
+    if (broken_in_a_row_ > 0 && counts().trained == 0) fail_without_rows("");
+    return std::nullopt;
   }
   const bool ended = options_.num_epochs > 0 && epoch_ == options_.num_epochs;
   batch.epoch = ended ? epoch_ - 1 : epoch_;
   batch.progress = progress();
   return batch;
+}
+
+// The groups that the batch has room for.
+std::vector<DocumentGroup> BatchMaker::take_groups(const Batch& batch) {
+  std::vector<DocumentGroup> groups;
+  int64_t tokens = batch.tokens;
+  const auto fits = [&](const DocumentGroup& group) {
+    const int64_t rows = std::ssize(batch.rows) + std::ssize(groups);
+    if (options_.rows_per_step > 0) return rows < options_.rows_per_step;
+    return rows == 0 || tokens + num_tokens(group) <= options_.tokens_per_step;
+  };
+  while (!packer_.closed().empty() && fits(packer_.closed().front())) {
+    groups.push_back(packer_.take());
+    tokens += num_tokens(groups.back());
+  }
+  return groups;
+}
+
+void BatchMaker::add_groups(Batch& batch, std::vector<DocumentGroup> groups) {
+  std::vector<std::shared_ptr<const PicturePixels>> pixels(groups.size());
+  if (options_.pictures) {
+    std::vector<std::vector<DocumentPictures>> opened =
+        open_pictures(groups, *options_.pictures, options_.threads);
+    const std::vector<BrokenDocument> broken = take_broken(groups, opened);
+    for (const BrokenDocument& document : broken) leave_out(document);
+    // Between two good rows there are at most all others of two epochs.
+    const bool all = std::ranges::all_of(groups, &DocumentGroup::empty);
+    broken_in_a_row_ = all ? broken_in_a_row_ + std::ssize(broken) : 0;
+    if (static_cast<double>(broken_in_a_row_) > 2 * rows_.epoch_rows() + 1) fail_without_rows("");
+    pixels = make_pixels(std::move(opened), *options_.pictures, options_.threads);
+  }
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].empty()) continue;
+    for (const Document& document : groups[g])
+      if (document.piece == 0) ++counts_[static_cast<size_t>(document.source)].trained;
+    batch.rows.push_back(pack(groups[g]));
+    batch.rows.back().pixels = std::move(pixels[g]);
+    batch.tokens += batch.rows.back().size();
+    batch.target_tokens += batch.rows.back().num_targets();
+  }
+}
+
+void BatchMaker::leave_out(const BrokenDocument& broken) {
+  const auto& [document, error] = broken;
+  const std::string where = mixture_->place(document.row);
+  counts_[static_cast<size_t>(document.source)].turn_bad(
+      document.example, document.piece == 0, fmt::format("[{}] {}", where, error), options_.on_bad_row);
+}
+
+void BatchMaker::fail_without_rows(std::string_view remedies) const {
+  fail("[data] no row of {} is left to use: {}{}", mixture_->describe(), counts().describe(), remedies);
 }
 
 // Epochs that were read, without the rows that wait to be packed.
@@ -77,10 +123,10 @@ double BatchMaker::progress() const {
   return std::max(0.0, (taken - static_cast<double>(waiting)) / rows_.epoch_rows());
 }
 
-bool BatchMaker::step_is_full() const {
-  const auto& groups = packer_.closed();
-  if (options_.rows_per_step > 0) return static_cast<int64_t>(groups.size()) >= options_.rows_per_step;
-  return packer_.closed_tokens() >= options_.tokens_per_step;
+bool BatchMaker::step_is_full(const Batch& batch) const {
+  if (options_.rows_per_step > 0)
+    return std::ssize(batch.rows) + std::ssize(packer_.closed()) >= options_.rows_per_step;
+  return batch.tokens + packer_.closed_tokens() >= options_.tokens_per_step;
 }
 
 bool BatchMaker::advance() {
@@ -124,7 +170,7 @@ void BatchMaker::end_epoch() {
           "; rows without an answer, or whose chat template writes none, have no targets: `temper data "
           "inspect` shows the texts";
     if (all.dropped.empty > 0) remedies += "; data.on_empty_answer: learn keeps rows with empty answers";
-    fail("[data] no row of {} is left to use: {}{}", mixture_->describe(), all.describe(), remedies);
+    fail_without_rows(remedies);
   }
   packer_.flush();
   ++epoch_;

@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "data/batch_pictures.h"
 #include "data/rows/pack.h"
 #include "data/sources/mixture.h"
 #include "data/sources/order.h"
@@ -23,6 +25,8 @@ struct LoaderOptions {
   OnBadRow on_bad_row = OnBadRow::kStop;
   int64_t threads =
       1;  // that tokenize in the background; 0: none, the pool tokenizes when a batch is asked for
+  // Makes pixels of the pictures of batches, on as many threads; null: rows have places of pictures alone.
+  std::shared_ptr<const PictureLoader> pictures = {};
 };
 
 // The rows of one optimizer step. All steps are full but the very last: rows carry over into the next epoch.
@@ -35,6 +39,7 @@ struct Batch {
 };
 
 // Makes batches in the calling thread. The mixture must outlive it. After an Error only restore() may follow.
+// Rows whose pictures cannot be decoded are bad rows that are found late: they leave their packed row.
 // What it makes depends on the rows, their encoders and the options, not on the number of threads.
 class BatchMaker {
  public:
@@ -52,7 +57,11 @@ class BatchMaker {
   const std::vector<RowCounts>& source_counts() const { return counts_; }  // of each
 
  private:
-  bool step_is_full() const;
+  bool step_is_full(const Batch& batch) const;
+  std::vector<DocumentGroup> take_groups(const Batch& batch);
+  void add_groups(Batch& batch, std::vector<DocumentGroup> groups);
+  void leave_out(const BrokenDocument& broken);
+  [[noreturn]] void fail_without_rows(std::string_view remedies) const;
   double progress() const;
   bool advance();  // by one row or to the next epoch; false at the end of the last
   void end_epoch();
@@ -66,7 +75,8 @@ class BatchMaker {
   ReadAhead rows_;
   Packer packer_;
   int64_t epoch_ = 0, kept_in_epoch_ = 0;
-  bool cuts_targets_ = false;  // a row lost all of its targets to max_length
+  bool cuts_targets_ = false;    // a row lost all of its targets to max_length
+  int64_t broken_in_a_row_ = 0;  // documents left out for their pictures since the last that was not
   std::vector<RowCounts> counts_;
 };
 

@@ -96,8 +96,8 @@ DocumentGroup BatchMaker::read_group(const Json& documents) const {
       fail("[data] the saved state is broken: row {} of {}", row, mixture_->size());
     ReadRow read = mixture_->read(row);
     if (!read.kept() || piece >= static_cast<int64_t>(read.row.examples.size()))
-      fail("[{}] was kept before and is not now; resume with the same tokenizer, chat template and options",
-           mixture_->place(row));
+      fail("[{}] was kept before and is not now; resume with the same tokenizer, chat template and options{}",
+           mixture_->place(row), read.error.empty() ? "" : ": " + read.error);
     group.push_back({row, piece, static_cast<int32_t>(mixture_->member_of(row)),
                      std::move(read.row.examples[static_cast<size_t>(piece)])});
   }

@@ -22,6 +22,7 @@ struct PictureShape {
   int64_t columns =
       0;  // of values: of a patch (channel, frame, row, column) or a picture (channel, row, column)
   int64_t tokens = 0;  // in the text, of the whole and its crops together
+  bool operator==(const PictureShape&) const = default;
 };
 
 // Both sides rounded to multiples of the layout's factor (halves to the even one), the area between its

@@ -12,6 +12,7 @@
 #include "data/chat/empty_values.h"
 #include "data/chat/fields.h"
 #include "data/chat/messages.h"
+#include "data/chat/picture_parts.h"
 #include "data/chat/tool_calls.h"
 #include "data/chat/turns.h"
 #include "data/chat/words.h"
@@ -111,7 +112,8 @@ class Finder {
     std::string_view thought = inside ? content.substr(inside->begin, inside->end - inside->begin) : "";
     for (const std::string_view field : kReasoningFields)
       if (text_in(message, field).size() > thought.size()) thought = text_in(message, field);
-    return {missing({content.substr(inside ? inside->answer : 0)}, trace_.of(i, Field::kContent)),
+    return {missing(texts_between_marks(content.substr(inside ? inside->answer : 0)),
+                    trace_.of(i, Field::kContent)),
             missing({thought}, trace_.of(i, Field::kReasoning)),
             missing(calls_of(message), trace_.of(i, Field::kToolCalls))};
   }

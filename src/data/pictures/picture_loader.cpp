@@ -6,6 +6,18 @@
 #include "preprocessing/pixel_values.h"
 
 namespace temper::data {
+namespace {
+
+// What `read` returns; its Errors name the picture's place in the row.
+auto at_place(const MediaReference& picture, const auto& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", picture.place, error.what()), error.kind());
+  }
+}
+
+}  // namespace
 
 PictureLoader::PictureLoader(preprocessing::PictureSettings settings, int64_t cache_bytes,
                              media::ReadLimits limits)
@@ -13,11 +25,16 @@ PictureLoader::PictureLoader(preprocessing::PictureSettings settings, int64_t ca
 
 LoadedPicture PictureLoader::load(const MediaReference& picture, const std::string& folder) const {
   const std::string bytes = content_of(picture, folder);
-  try {
-    return load_file(bytes, picture.name());
-  } catch (const Error& error) {
-    throw Error(fmt::format("{}: {}", picture.place, error.what()), error.kind());
-  }
+  return at_place(picture, [&] { return load_file(bytes, picture.name()); });
+}
+
+preprocessing::PictureShape PictureLoader::shape(const MediaReference& picture,
+                                                 const std::string& folder) const {
+  const std::string bytes = content_of(picture, folder);
+  return at_place(picture, [&] {
+    return preprocessing::shape_of(media::size_of_picture({bytes, picture.name()}, limits_), settings_,
+                                   picture.name());
+  });
 }
 
 LoadedPicture PictureLoader::load_file(std::string_view bytes, const std::string& name) const {

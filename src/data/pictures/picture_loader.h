@@ -26,6 +26,9 @@ class PictureLoader {
   // file.
   LoadedPicture load(const MediaReference& picture, const std::string& folder) const;
 
+  // What it will have, from the file's header alone, without decoding it. The same errors.
+  preprocessing::PictureShape shape(const MediaReference& picture, const std::string& folder) const;
+
   const preprocessing::PictureSettings& settings() const { return settings_; }
   const media::PictureCache& cache() const { return cache_; }
 

@@ -5,12 +5,23 @@
 
 #include "base/error.h"
 #include "data/chat/fields.h"
+#include "data/chat/picture_parts.h"
 
 namespace temper::data {
 namespace {
 
 constexpr std::string_view kMark = "<image>";
 constexpr std::array<std::string_view, 2> kLists = {"images", "image"};
+// In the order in which a row's text is made of them; the answers of preferences stand behind them.
+constexpr std::array<std::string_view, 12> kFields = {"system", "messages",    "conversations", "history",
+                                                      "prompt", "instruction", "input",         "question",
+                                                      "text",   "completion",  "output",        "answer"};
+constexpr std::array<const char*, 3> kInner = {"content", "value", "text"};
+
+bool is_picture(const Json& part) {
+  const Json* const type = field_of(part, "type");
+  return type && (*type == Json("image") || *type == Json("image_url"));
+}
 
 bool holds_nothing(const Json& value) {
   return value == Json("") || value == Json(Json::Array{}) || value == Json(Json::Object{});
@@ -59,7 +70,7 @@ class Marks {
   }
   void read_object(const Json& value, const std::string& place) {
     const Json* const type = field_of(value, "type");
-    if (type && (*type == Json("image") || *type == Json("image_url"))) {
+    if (is_picture(value)) {
       Mark mark{place};
       mark.source = source_of(value, mark.place);
       marks_.push_back(std::move(mark));
@@ -68,7 +79,7 @@ class Marks {
     for (const char* kind : {"video", "audio", "video_url", "input_audio"})
       if (type && *type == Json(kind))
         fail("{} is of type {}, which is not read: only text and pictures are", place, kind);
-    for (const char* key : {"content", "value", "text"})
+    for (const char* key : kInner)
       if (const Json* inner = field_of(value, key)) read(*inner, fmt::format("{}.{}", place, key));
   }
 
@@ -82,13 +93,11 @@ bool holds_prompt(const Json& answer, const Json& prompt) {
   return std::equal(prompt.as_array().begin(), prompt.as_array().end(), answer.as_array().begin());
 }
 
-// In the order in which a row's text is made of its fields. `answer`: which one of a preference.
+// `answer`: which one of a preference.
 std::vector<Mark> marks_of(const Json& row, std::string_view answer) {
   Marks marks;
   const Json *chosen = field_of(row, answer), *prompt = field_of(row, "prompt");
-  for (const std::string_view field :
-       {"system", "messages", "conversations", "history", "prompt", "instruction", "input", "question",
-        "text", "completion", "output", "answer"}) {
+  for (const std::string_view field : kFields) {
     const Json* const value = field_of(row, field);
     if (value == nullptr || (field == "prompt" && chosen && holds_prompt(*chosen, *prompt))) continue;
     marks.read(*value, std::string(field));
@@ -149,6 +158,32 @@ std::vector<MediaReference> resolve(std::vector<Mark> marks, const PictureList& 
   return pictures;
 }
 
+// Puts marks where parts are pictures, and where texts name some.
+class MarkWriter {
+ public:
+  explicit MarkWriter(bool in_texts) : in_texts_(in_texts) {}
+
+  void write(Json& value) const {
+    if (value.is_string() && in_texts_) value = marked(value.as_string());
+    if (value.is_array())
+      for (Json& item : value.as_array()) write(item);
+    if (value.is_object() && is_picture(value))
+      value = Json::Object{{"type", "text"}, {"text", std::string(1, kPictureMark)}};
+    else if (value.is_object())
+      for (auto& [name, inner] : value.as_object())
+        if (std::find(kInner.begin(), kInner.end(), name) != kInner.end()) write(inner);
+  }
+
+ private:
+  static std::string marked(std::string text) {
+    for (size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark, at + 1))
+      text.replace(at, kMark.size(), 1, kPictureMark);
+    return text;
+  }
+
+  bool in_texts_;
+};
+
 bool same_content(const MediaReference& a, const MediaReference& b) {
   return a.path == b.path && a.bytes == b.bytes;
 }
@@ -173,6 +208,25 @@ std::vector<MediaReference> pictures_of_row(const Json& row) {
   if (!std::equal(pictures.begin(), pictures.end(), others.begin(), others.end(), same_content))
     fail("chosen and rejected name different pictures; expected two answers to one prompt");
   return pictures;
+}
+
+Json row_with_marks(Json row) {
+  bool in_texts = !list_of(row).field.empty();
+  for (const char* answer : {"chosen", "rejected"}) {
+    const std::vector<Mark> marks = marks_of(row, answer);
+    in_texts = in_texts && std::none_of(marks.begin(), marks.end(), [](const Mark& mark) {
+                 return mark.source == nullptr && !mark.in_text;
+               });
+  }
+  const MarkWriter writer(in_texts);
+  for (auto& [name, value] : row.as_object())
+    if (std::find(kFields.begin(), kFields.end(), name) != kFields.end() || name == "chosen" ||
+        name == "rejected")
+      writer.write(value);
+  std::erase_if(row.as_object(), [](const auto& field) {
+    return std::find(kLists.begin(), kLists.end(), field.first) != kLists.end();
+  });
+  return row;
 }
 
 }  // namespace temper::data

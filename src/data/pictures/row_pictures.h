@@ -16,4 +16,8 @@ bool names_pictures(const Json& row);
 // videos and sounds.
 std::vector<MediaReference> pictures_of_row(const Json& row);
 
+// The row without its lists of pictures and with texts in which each of these pictures is one character
+// (chat/picture_parts.h), where the text names it.
+Json row_with_marks(Json row);
+
 }  // namespace temper::data

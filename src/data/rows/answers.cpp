@@ -80,9 +80,22 @@ bool label_of(const Json& row) {
 
 Example join_answers(const Example& chosen, const Example& rejected, bool share) {
   const int64_t shared = share ? shared_tokens(chosen, rejected) : 0;
-  Example joined{{chosen.ids.begin(), chosen.ids.begin() + shared},
-                 std::vector<uint8_t>(static_cast<size_t>(shared), 0)};
+  Example joined;
+  // Those of an example's tokens from `begin` to `end`, which are put behind all others.
+  const auto add_pictures = [&](const Example& example, int64_t begin, int64_t end) {
+    const int64_t shift = joined.size() - begin;
+    for (PlacedPicture picture : example.pictures) {
+      if (picture.first < begin || picture.first >= end) continue;
+      invariant(picture.end() <= end, "answers share a part of a picture");
+      picture.first += shift;
+      joined.pictures.push_back(std::move(picture));
+    }
+  };
+  add_pictures(chosen, 0, shared);
+  joined.ids.assign(chosen.ids.begin(), chosen.ids.begin() + shared);
+  joined.loss_mask.assign(static_cast<size_t>(shared), 0);
   for (const Example* example : {&chosen, &rejected}) {
+    add_pictures(*example, shared, example->size());
     joined.ids.insert(joined.ids.end(), example->ids.begin() + shared, example->ids.end());
     joined.loss_mask.push_back(0);
     joined.loss_mask.insert(joined.loss_mask.end(), example->loss_mask.begin() + shared + 1,

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "data/chat/losses.h"
 #include "data/chat/messages.h"
+#include "data/chat/picture_parts.h"
 #include "data/rows/answer_tokens.h"
 #include "data/rows/answers.h"
 
@@ -16,8 +17,9 @@ void check_roles(const Json::Array& messages, std::string_view text) {
     const std::string& role = messages[i].at("role").as_string();
     const Json* content = field_of(messages[i], "content");
     if (is_known_role(role) || !content) continue;
-    if (text.find(trim(content->as_string())) == std::string_view::npos)
-      fail("messages[{}].role is '{}', which the chat template does not write", i, role);
+    for (const std::string_view said : texts_between_marks(content->as_string()))
+      if (text.find(trim(said)) == std::string_view::npos)
+        fail("messages[{}].role is '{}', which the chat template does not write", i, role);
   }
 }
 

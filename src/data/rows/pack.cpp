@@ -28,6 +28,11 @@ PackedRow pack(std::span<const Document> documents) {
   row.targets.reserve(row.ids.capacity());
   for (const Document& document : documents) {
     const Example& example = document.example;
+    for (PlacedPicture picture : example.pictures) {
+      picture.first += row.size();
+      picture.row = document.row;
+      row.pictures.push_back(std::move(picture));
+    }
     row.ids.insert(row.ids.end(), example.ids.begin(), example.ids.end());
     for (size_t t = 1; t < example.ids.size(); ++t)
       row.targets.push_back(example.loss_mask[t] ? example.ids[t] : kIgnore);

@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "data/pictures/picture_pixels.h"
 #include "data/rows/row.h"
 #include "data/rows/token_columns.h"
 
@@ -15,11 +17,13 @@ constexpr int32_t kIgnore = -100;  // a target that has no loss
 // same document where that is a target, else kIgnore.
 struct PackedRow {
   std::vector<int32_t> ids;
-  std::vector<int32_t> targets;                   // as many as ids
-  std::vector<int64_t> document_lengths;          // sum to the number of ids
-  std::vector<int32_t> sources = {};              // of each document: its number in the mixture
-  std::vector<std::vector<Answer>> answers = {};  // of each document, as Example has them
-  TokenColumns sampled = {};                      // of each target, in their order; none: nothing was sampled
+  std::vector<int32_t> targets;                      // as many as ids
+  std::vector<int64_t> document_lengths;             // sum to the number of ids
+  std::vector<int32_t> sources = {};                 // of each document: its number in the mixture
+  std::vector<std::vector<Answer>> answers = {};     // of each document, as Example has them
+  std::vector<PlacedPicture> pictures = {};          // of all documents, in the order of their tokens
+  std::shared_ptr<const PicturePixels> pixels = {};  // of these pictures, where the loader makes them
+  TokenColumns sampled = {};  // of each target, in their order; none: nothing was sampled
   // Which experts each token takes, router after router; negative: unknown. None: routers choose.
   std::vector<int32_t> experts = {};
 

@@ -6,10 +6,13 @@
 #include "base/error.h"
 #include "data/chat/empty_answers.h"
 #include "data/chat/messages.h"
+#include "data/chat/picture_parts.h"
 #include "data/chat/spellings.h"
+#include "data/pictures/row_pictures.h"
 #include "data/rows/answered_rows.h"
 #include "data/rows/answers.h"
 #include "data/rows/content_encoder.h"
+#include "data/rows/picture_encoder.h"
 #include "data/rows/row_length.h"
 #include "data/rows/row_losses.h"
 #include "data/rows/token_rows.h"
@@ -49,6 +52,10 @@ int64_t EncodedRow::num_tokens() const {
 RowEncoder::RowEncoder(const Tokenizer& tokenizer, ChatRenderer render, RowOptions options)
     : tokenizer_(&tokenizer), render_(std::move(render)), options_(std::move(options)) {
   if (options_.max_length < 0) fail("[data] max_length is {}, expected at least 0", options_.max_length);
+  if (!options_.pictures) return;
+  const PictureEncoder pictures(*options_.pictures, tokenizer);
+  pictures.check_tokens();
+  if (render_) render_ = with_picture_parts(std::move(render_), pictures.pad());
 }
 
 // The row with our names of its columns; `storage` holds it where it had others.
@@ -93,22 +100,29 @@ std::vector<Content> RowEncoder::contents_of(const Json& row, RowFormat format) 
   return contents;
 }
 
-EncodedRow RowEncoder::encode(const Json& given) const {
-  Json storage;
-  const Json& row = renamed(given, storage);
-  check_characters(row, "");
-  check_size(row);
+EncodedRow RowEncoder::encode(const Json& given, const std::string& folder) const {
+  Json storage, marked;
+  const Json& as_given = renamed(given, storage);
+  check_characters(as_given, "");
+  check_size(as_given);
   EncodedRow out;
-  out.format = format_of_renamed(row);
-  if (!is_text_alone(out.format)) refuse_media(row);
+  out.format = format_of_renamed(as_given);
+  std::optional<PictureEncoder> pictures;
+  if (options_.pictures) pictures.emplace(*options_.pictures, *tokenizer_);
+  const bool sees = pictures && may_name_pictures(as_given, out.format) && names_pictures(as_given);
+  if (!sees && !is_text_alone(out.format)) refuse_media(as_given);
+  if (sees) marked = pictures->take(as_given, folder);
+  const Json& row = sees ? marked : as_given;
   check_goal(out.format, options_);
   out.unused = unused_fields(row, out.format, options_);
   if (out.format == RowFormat::kTokens)
     out.examples.push_back(read_tokens(
         row, options_.vocab_size > 0 ? options_.vocab_size : tokenizer_->vocab_size(), options_.loss));
   else
-    encode_contents(out, row);
+    encode_contents(out, row, pictures ? &*pictures : nullptr);
   if (out.status == RowStatus::kEmptyAnswer) return out;
+  if (pictures)
+    for (Example& example : out.examples) pictures->expand(example);
   out.full_length = out.num_tokens();
   for (const Example& example : out.examples) out.bytes_dropped += example.bytes_dropped;
   if (compares(options_.goal)) check_answers(out);
@@ -126,8 +140,9 @@ void RowEncoder::drop_empty_answers(EncodedRow& out, Content& content) const {
   if (empty.turns > 0) leave_out_empty_answers(content);
 }
 
-void RowEncoder::encode_contents(EncodedRow& out, const Json& row) const {
+void RowEncoder::encode_contents(EncodedRow& out, const Json& row, const PictureEncoder* pictures) const {
   std::vector<Content> contents = contents_of(row, out.format);
+  if (pictures) pictures->write(contents);
   if (compares(options_.goal)) check_said(contents);
   if (contents.size() == 1 && !compares(options_.goal)) drop_empty_answers(out, contents[0]);
   if (out.status == RowStatus::kEmptyAnswer) return;
@@ -143,9 +158,13 @@ void RowEncoder::encode_contents(EncodedRow& out, const Json& row) const {
 
 std::vector<std::string> RowEncoder::unused_of(const Json& given) const {
   Json storage;
-  const Json& row = renamed(given, storage);
+  const Json* renamed_row = &renamed(given, storage);
   EncodedRow out;
-  out.format = format_of_renamed(row);
+  out.format = format_of_renamed(*renamed_row);
+  const bool sees =
+      options_.pictures && may_name_pictures(*renamed_row, out.format) && names_pictures(*renamed_row);
+  const Json marked = sees ? row_with_marks(*renamed_row) : Json();
+  const Json& row = sees ? marked : *renamed_row;
   out.unused = unused_fields(row, out.format, options_);
   if (out.format == RowFormat::kTokens) return std::move(out.unused);
   const Json variables = variables_of(row);

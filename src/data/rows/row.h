@@ -10,6 +10,7 @@
 #include "data/chat/chat.h"
 #include "data/chat/content.h"
 #include "data/chat/fields.h"
+#include "data/pictures/picture_tokens.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper::data {
@@ -61,6 +62,7 @@ struct RowOptions {
   // Whether the chat template reads a variable or a field of messages; empty: not known. Only for reports.
   std::function<bool(std::string_view name)> template_reads = {};
   bool share_prompts = true;  // chosen and rejected have one prompt, whose tokens are there once
+  std::optional<PictureTokens> pictures = {};  // of models that see; without it rows with pictures are errors
 };
 
 // An answer that was judged.
@@ -77,7 +79,8 @@ struct Example {
   std::vector<uint8_t> loss_mask;    // 1: the token is a target
   std::vector<Answer> answers = {};  // of Goal::kPairs (chosen, rejected) and Goal::kJudgments
 
-  int64_t bytes_dropped = 0;  // of its text, as the tokenizer has no token for them
+  int64_t bytes_dropped = 0;                 // of its text, as the tokenizer has no token for them
+  std::vector<PlacedPicture> pictures = {};  // in the order of their tokens, none of which is a target
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   int64_t num_targets() const;  // without the first token: nothing comes before it to predict it from
@@ -126,18 +129,20 @@ struct AskedText {
 };
 
 class ContentEncoder;
+class PictureEncoder;
 
 // Makes examples of rows, whose tokens are those of generation (answer_tokens.h): an answer's first token is
 // a target, behind the tokens that prompt_of gives. Texts and prompts get the tokenizer's special tokens
 // (usually a begin-of-text token), conversations those that the template writes. Thread-safe when `render`
-// is. The tokenizer must outlive it.
+// and `options.pictures` are. The tokenizer must outlive it.
 class RowEncoder {
  public:
   // Without a renderer conversations are errors.
   RowEncoder(const Tokenizer& tokenizer, ChatRenderer render, RowOptions options);
 
   // Errors name the field, what was found and what was expected; read_row (reader.h) adds file and line.
-  EncodedRow encode(const Json& row) const;
+  // Relative paths of pictures begin in `folder`, the data file's.
+  EncodedRow encode(const Json& row, const std::string& folder = "") const;
   RowFormat format_of(const Json& row) const;  // as encode takes the row
 
   // Unused fields, as encode has them, without making tokens.
@@ -161,7 +166,7 @@ class RowEncoder {
   std::vector<Content> contents_of(const Json& renamed_row, RowFormat format) const;
   Json variables_of(const Json& row) const;
   Content prompt_content(const Json& renamed_row) const;
-  void encode_contents(EncodedRow& row, const Json& renamed_row) const;
+  void encode_contents(EncodedRow& row, const Json& renamed_row, const PictureEncoder* pictures) const;
   void drop_empty_answers(EncodedRow& row, Content& content) const;
   ContentEncoder content_encoder() const;
 

@@ -13,7 +13,15 @@ Example part_of(const Example& whole, int64_t begin, int64_t size) {
   const auto first = static_cast<std::ptrdiff_t>(begin),
              last = static_cast<std::ptrdiff_t>(std::min(begin + size, whole.size()));
   return {{whole.ids.begin() + first, whole.ids.begin() + last},
-          {whole.loss_mask.begin() + first, whole.loss_mask.begin() + last}};
+          {whole.loss_mask.begin() + first, whole.loss_mask.begin() + last},
+          {},
+          0,
+          begin == 0 ? whole.pictures : std::vector<PlacedPicture>{}};
+}
+
+// Whether a piece would have a part of a picture, or text without a picture that the row has before it.
+bool loses_pictures(const Example& example, int64_t limit, bool splits) {
+  return !example.pictures.empty() && (splits || example.pictures.back().end() > limit);
 }
 
 }  // namespace
@@ -25,14 +33,16 @@ void fit(EncodedRow& row, const RowOptions& options) {
     if (example.size() > limit && options.overflow == Overflow::kError)
       fail("the row has {} tokens, max_length is {}; raise it, or set overflow to truncate, split or drop",
            example.size(), limit);
-    if (example.size() > limit && options.overflow == Overflow::kDrop) row.status = RowStatus::kTooLong;
+    const bool keeps_pair = row.format == RowFormat::kPreference && options.goal != Goal::kLanguageModel;
+    const bool splits = options.overflow == Overflow::kSplit && !keeps_pair && !compares(options.goal);
+    if (example.size() > limit &&
+        (options.overflow == Overflow::kDrop || loses_pictures(example, limit, splits)))
+      row.status = RowStatus::kTooLong;
     if (example.size() <= limit) {
       kept.push_back(std::move(example));
       continue;
     }
     row.was_too_long = true;
-    const bool keeps_pair = row.format == RowFormat::kPreference && options.goal != Goal::kLanguageModel;
-    const bool splits = options.overflow == Overflow::kSplit && !keeps_pair && !compares(options.goal);
     const int64_t end = splits ? example.size() : limit;
     for (int64_t begin = 0; begin < end; begin += limit) kept.push_back(part_of(example, begin, limit));
   }

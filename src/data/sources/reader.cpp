@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "data/chat/losses.h"
@@ -48,7 +49,7 @@ ReadRow read_row(const Source& source, const RowEncoder& encoder, int64_t index)
   try {
     const Json row = source.row(index);
     parsed = true;
-    read.row = encoder.encode(row);
+    read.row = encoder.encode(row, parent_path(source.path(index)));
     if (!read.row.lost.empty() || !read.row.notes.empty())
       read.place = [&source, index] { return source.place(index); };
   } catch (const Error& error) {
@@ -94,17 +95,27 @@ std::string DroppedRows::describe() const {
   return parts.empty() ? "" : "dropped " + join(parts);
 }
 
+void RowCounts::count_bad(const std::string& error, OnBadRow on_bad_row, bool counts) {
+  if (on_bad_row == OnBadRow::kStop)
+    fail("{}; set data.on_bad_row: skip to continue without such rows", error);
+  const int64_t before = dropped.bad;
+  dropped.bad += counts;
+  if (on_bad_row == OnBadRow::kCount) return;
+  if (before < kLoggedRows) log_warning(fmt::format("row skipped: {}", error));
+  if (counts && before + 1 == kLoggedRows) log_warning("further skipped rows are counted, not shown");
+}
+
+void RowCounts::turn_bad(const Example& example, bool is_first, const std::string& error,
+                         OnBadRow on_bad_row) {
+  count_bad(error, on_bad_row, is_first);
+  kept -= is_first;
+  tokens -= example.size();
+  target_tokens -= example.num_targets();
+}
+
 void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
   ++rows;
-  if (!read.error.empty()) {
-    if (on_bad_row == OnBadRow::kStop)
-      fail("{}; set data.on_bad_row: skip to continue without such rows", read.error);
-    const int64_t before = dropped.bad++;
-    if (on_bad_row == OnBadRow::kCount) return;
-    if (before < kLoggedRows) log_warning(fmt::format("row skipped: {}", read.error));
-    if (before + 1 == kLoggedRows) log_warning("further skipped rows are counted, not shown");
-    return;
-  }
+  if (!read.error.empty()) return count_bad(read.error, on_bad_row, true);
   const EncodedRow& row = read.row;
   count_names(unused, row.unused);
   count_names(lost, row.lost);

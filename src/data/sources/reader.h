@@ -57,6 +57,9 @@ struct RowCounts {
   // Counts the row. A bad one is an Error under kStop; under kSkip the first few are logged. Unless under
   // kCount, the first row that loses something is named.
   void add(const ReadRow& read, OnBadRow on_bad_row);
+  // A row that was kept is bad after all: the pictures of this example cannot be decoded. It is counted with
+  // its first example. As add() otherwise.
+  void turn_bad(const Example& example, bool is_first, const std::string& error, OnBadRow on_bad_row);
   RowCounts& operator+=(const RowCounts& other);
   std::string describe() const;  // "kept 98 of 100 rows (2 truncated); dropped 1 too long, 1 bad"
   // After training on data with `available` rows: "trained 196 rows, of 100 in the data; of 202 that were
@@ -66,6 +69,9 @@ struct RowCounts {
   std::string describe_lost() const;    // "the chat template leaves out tools (3 rows)", or nothing
   Json to_json() const;
   static RowCounts from_json(const Json& json);
+
+ private:
+  void count_bad(const std::string& error, OnBadRow on_bad_row, bool counts);
 };
 
 }  // namespace temper::data

@@ -1,5 +1,6 @@
 #include "training/objectives/gather_rows.h"
 
+#include <cstring>
 #include <tuple>
 
 #include "collectives/at_root.h"
@@ -10,22 +11,99 @@ namespace {
 
 template <class Row>
 auto fields_of(Row& row) {
-  auto& [ids, targets, document_lengths, sources, answers, sampled, experts] = row;
+  auto& [ids, targets, document_lengths, sources, answers, pictures, pixels, sampled, experts] =
+      row;  // pictures and pixels: below
   return std::tuple_cat(std::tie(ids, targets, document_lengths, sources, answers),
                         data::TokenColumns::all_of(sampled), std::tie(experts));
+}
+
+template <class Picture>
+auto fields_of_picture(Picture& picture) {
+  auto& [first, shape, file, row] = picture;  // file: below
+  return std::tie(first, shape, row);
+}
+
+void put_text(std::string& bytes, const std::string& text) {
+  collectives::put(bytes, static_cast<int64_t>(text.size()));
+  bytes += text;
+}
+
+std::string take_text(std::string_view& bytes) {
+  int64_t size = 0;
+  collectives::take(bytes, size);
+  invariant(static_cast<int64_t>(bytes.size()) >= size, "a rank reads as many bytes as another wrote");
+  std::string text(bytes.substr(0, static_cast<size_t>(size)));
+  bytes.remove_prefix(text.size());
+  return text;
+}
+
+void put_pictures(std::string& bytes, const std::vector<data::PlacedPicture>& pictures) {
+  collectives::put(bytes, static_cast<int64_t>(pictures.size()));
+  for (const data::PlacedPicture& picture : pictures) {
+    collectives::put_fields(bytes, fields_of_picture(picture));
+    const auto& [reference, folder] = *picture.file;
+    const auto& [place, path, content] = reference;
+    for (const std::string* text : {&place, &path, &content, &folder}) put_text(bytes, *text);
+  }
+}
+
+void take_pictures(std::string_view& bytes, std::vector<data::PlacedPicture>& pictures) {
+  int64_t count = 0;
+  collectives::take(bytes, count);
+  for (int64_t i = 0; i < count; ++i) {
+    data::PlacedPicture& picture = pictures.emplace_back();
+    collectives::take_fields(bytes, fields_of_picture(picture));
+    data::PictureFile file;
+    for (std::string* text :
+         {&file.reference.place, &file.reference.path, &file.reference.bytes, &file.folder})
+      *text = take_text(bytes);
+    picture.file = std::make_shared<const data::PictureFile>(std::move(file));
+  }
+}
+
+void put_pixels(std::string& bytes, const data::PicturePixels* pixels) {
+  collectives::put(bytes, pixels != nullptr);
+  if (!pixels) return;
+  const auto& [memory, rows, columns, grids] = *pixels;
+  collectives::put_fields(bytes, std::tie(rows, columns, grids));
+  const std::span<const float> values = pixels->values();
+  bytes.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+std::shared_ptr<const data::PicturePixels> take_pixels(std::string_view& bytes) {
+  bool there = false;
+  collectives::take(bytes, there);
+  if (!there) return nullptr;
+  data::PicturePixels pixels;
+  collectives::take_fields(bytes, std::tie(pixels.rows, pixels.columns, pixels.grids));
+  pixels.memory = unset_array<float>(pixels.rows * pixels.columns, "the values of pictures");
+  const size_t size = pixels.values().size_bytes();
+  invariant(bytes.size() >= size, "a rank reads as many bytes as another wrote");
+  std::memcpy(pixels.memory.get(), bytes.data(), size);
+  bytes.remove_prefix(size);
+  return std::make_shared<const data::PicturePixels>(std::move(pixels));
 }
 
 }  // namespace
 
 std::string rows_to_bytes(const std::vector<data::PackedRow>& rows) {
   std::string bytes;
-  for (const data::PackedRow& row : rows) collectives::put_fields(bytes, fields_of(row));
+  for (const data::PackedRow& row : rows) {
+    collectives::put_fields(bytes, fields_of(row));
+    put_pictures(bytes, row.pictures);
+    put_pixels(bytes, row.pixels.get());
+  }
   return bytes;
 }
 
 std::vector<data::PackedRow> rows_from_bytes(std::string_view bytes) {
   std::vector<data::PackedRow> rows;
-  while (!bytes.empty()) collectives::take_fields(bytes, fields_of(rows.emplace_back()));
+  while (!bytes.empty()) {
+    data::PackedRow& row = rows.emplace_back();
+    collectives::take_fields(bytes, fields_of(row));
+    take_pictures(bytes, row.pictures);
+    row.pixels = take_pixels(bytes);
+  }
   return rows;
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "collectives/launch.h"
 
 namespace temper::training {
@@ -19,6 +21,27 @@ data::TokenColumns columns_from(float first) {
   return columns;
 }
 
+data::PlacedPicture picture_from(int64_t first) {
+  data::PictureFile file;
+  file.reference = {fmt::format("place {}", first), fmt::format("path {}", first), std::string("\0bytes", 6)};
+  file.folder = fmt::format("folder {}", first);
+  return {.first = first + 1,
+          .shape = {.resized = {first + 2, first + 3},
+                    .grid = preprocessing::Grid{first + 4, first + 5, first + 6},
+                    .crops = first + 7,
+                    .rows = first + 8,
+                    .columns = first + 9,
+                    .tokens = first + 10},
+          .file = std::make_shared<const data::PictureFile>(std::move(file)),
+          .row = first + 11};
+}
+
+std::shared_ptr<const data::PicturePixels> pixels_from(float first) {
+  data::PicturePixels pixels{unset_array<float>(6, "a test"), 2, 3, {{1, 2, 3}, {4, 5, 6}}};
+  for (float& value : pixels.values()) value = first++;
+  return std::make_shared<const data::PicturePixels>(std::move(pixels));
+}
+
 PackedRow row_of(int32_t first) {
   const auto f = static_cast<float>(first);
   return {.ids = {first, first + 1, first + 2},
@@ -26,13 +49,15 @@ PackedRow row_of(int32_t first) {
           .document_lengths = {1, 2},
           .sources = {first + 5, first + 6},
           .answers = {{}, {{first + 7, true}, {first + 8, false}}},
+          .pictures = {picture_from(first), picture_from(first + 20)},
+          .pixels = pixels_from(f),
           .sampled = columns_from(f),
           .experts = {first + 9, -1, first + 10}};
 }
 
 // A field that rows get later does not compile here until it is compared, too.
 void expect_same(const PackedRow& found, const PackedRow& expected) {
-  const auto& [ids, targets, document_lengths, sources, answers, sampled, experts] = found;
+  const auto& [ids, targets, document_lengths, sources, answers, pictures, pixels, sampled, experts] = found;
   EXPECT_EQ(ids, expected.ids);
   EXPECT_EQ(targets, expected.targets);
   EXPECT_EQ(document_lengths, expected.document_lengths);
@@ -45,6 +70,23 @@ void expect_same(const PackedRow& found, const PackedRow& expected) {
       EXPECT_EQ(length, expected.answers[d][i].length);
       EXPECT_EQ(good, expected.answers[d][i].good);
     }
+  }
+  ASSERT_EQ(pictures.size(), expected.pictures.size());
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    const auto& [first, shape, file, row] = pictures[i];
+    EXPECT_EQ(first, expected.pictures[i].first);
+    EXPECT_EQ(shape, expected.pictures[i].shape);
+    EXPECT_EQ(row, expected.pictures[i].row);
+    EXPECT_EQ(file->reference, expected.pictures[i].file->reference);
+    EXPECT_EQ(file->folder, expected.pictures[i].file->folder);
+  }
+  ASSERT_EQ(pixels != nullptr, expected.pixels != nullptr);
+  if (pixels) {
+    const auto& [memory, rows, columns, grids] = *pixels;
+    EXPECT_EQ(rows, expected.pixels->rows);
+    EXPECT_EQ(columns, expected.pixels->columns);
+    EXPECT_EQ(grids, expected.pixels->grids);
+    EXPECT_TRUE(std::ranges::equal(pixels->values(), expected.pixels->values()));
   }
   for (const auto& [column, unknown] : data::TokenColumns::kAll)
     EXPECT_EQ(sampled.*column, expected.sampled.*column);

@@ -12,8 +12,8 @@
 namespace temper::collectives {
 
 // Values as bytes that another rank of this program reads: numbers and plain structs as they are in memory,
-// lists behind their lengths. A struct with lists travels by all of its fields, which a structured binding
-// gives; a field that it gets later cannot be forgotten, as the binding no longer compiles:
+// texts and lists behind their lengths. A struct with lists travels by all of its fields, which a structured
+// binding gives; a field that it gets later cannot be forgotten, as the binding no longer compiles:
 //
 //   template <class Row>
 //   auto fields_of(Row& row) { auto& [ids, targets] = row; return std::tie(ids, targets); }
@@ -35,6 +35,11 @@ void put(std::string& bytes, const std::vector<T>& values) {
     for (const T& value : values) put(bytes, value);
 }
 
+inline void put(std::string& bytes, const std::string& text) {
+  put(bytes, static_cast<int64_t>(text.size()));
+  bytes += text;
+}
+
 // From the beginning of `bytes`, which it leaves there no longer.
 template <class T>
 void take(std::string_view& bytes, T& value) {
@@ -50,6 +55,14 @@ void take(std::string_view& bytes, std::vector<T>& values) {
   take(bytes, count);
   values.resize(static_cast<size_t>(count));
   for (T& value : values) take(bytes, value);
+}
+
+inline void take(std::string_view& bytes, std::string& text) {
+  int64_t size = 0;
+  take(bytes, size);
+  invariant(static_cast<int64_t>(bytes.size()) >= size, "a rank reads as many bytes as another wrote");
+  text = bytes.substr(0, static_cast<size_t>(size));
+  bytes.remove_prefix(text.size());
 }
 
 template <class Fields>

@@ -23,27 +23,18 @@ auto fields_of_picture(Picture& picture) {
   return std::tie(first, shape, row);
 }
 
-void put_text(std::string& bytes, const std::string& text) {
-  collectives::put(bytes, static_cast<int64_t>(text.size()));
-  bytes += text;
-}
-
-std::string take_text(std::string_view& bytes) {
-  int64_t size = 0;
-  collectives::take(bytes, size);
-  invariant(static_cast<int64_t>(bytes.size()) >= size, "a rank reads as many bytes as another wrote");
-  std::string text(bytes.substr(0, static_cast<size_t>(size)));
-  bytes.remove_prefix(text.size());
-  return text;
+template <class File>
+auto fields_of_file(File& file) {
+  auto& [reference, folder] = file;
+  auto& [place, path, content] = reference;
+  return std::tie(place, path, content, folder);
 }
 
 void put_pictures(std::string& bytes, const std::vector<data::PlacedPicture>& pictures) {
   collectives::put(bytes, static_cast<int64_t>(pictures.size()));
   for (const data::PlacedPicture& picture : pictures) {
     collectives::put_fields(bytes, fields_of_picture(picture));
-    const auto& [reference, folder] = *picture.file;
-    const auto& [place, path, content] = reference;
-    for (const std::string* text : {&place, &path, &content, &folder}) put_text(bytes, *text);
+    collectives::put_fields(bytes, fields_of_file(*picture.file));
   }
 }
 
@@ -54,9 +45,7 @@ void take_pictures(std::string_view& bytes, std::vector<data::PlacedPicture>& pi
     data::PlacedPicture& picture = pictures.emplace_back();
     collectives::take_fields(bytes, fields_of_picture(picture));
     data::PictureFile file;
-    for (std::string* text :
-         {&file.reference.place, &file.reference.path, &file.reference.bytes, &file.folder})
-      *text = take_text(bytes);
+    collectives::take_fields(bytes, fields_of_file(file));
     picture.file = std::make_shared<const data::PictureFile>(std::move(file));
   }
 }

@@ -69,4 +69,12 @@ std::string decode_base64(std::string_view text) {
   return out;
 }
 
+std::string decode_base64(std::string_view text, std::string_view place) {
+  try {
+    return decode_base64(text);
+  } catch (const Error& error) {
+    fail("{}: {}", place, error.what());
+  }
+}
+
 }  // namespace temper

@@ -12,20 +12,12 @@ namespace {
 
 constexpr std::string_view kFile = "file://", kData = "data:";
 
-std::string bytes_of(std::string_view base64, const std::string& place) {
-  try {
-    return decode_base64(base64);
-  } catch (const Error& error) {
-    fail("{}: {}", place, error.what());
-  }
-}
-
 // data:image/png;base64,….
 std::string bytes_of_url(std::string_view url, const std::string& place) {
   const size_t comma = url.find(',');
   if (comma == std::string_view::npos || !url.substr(0, comma).ends_with(";base64"))
     fail("{} is '{}', expected a data URL like data:image/png;base64,…", place, shown(shortened(url, 60)));
-  return bytes_of(url.substr(comma + 1), place);
+  return decode_base64(url.substr(comma + 1), place);
 }
 
 MediaReference reference_of(std::string_view text, const std::string& place) {
@@ -59,7 +51,7 @@ MediaReference media_reference(const Json& value, const std::string& place) {
       if (!bytes->is_string()) fail("{} is {}, expected base64 in a string", inner, bytes->kind_name());
       MediaReference picture;
       picture.place = inner;
-      picture.bytes = bytes_of(bytes->as_string(), inner);
+      picture.bytes = decode_base64(bytes->as_string(), inner);
       if (picture.bytes.empty()) fail("{} is empty, expected a picture", inner);
       return picture;
     }

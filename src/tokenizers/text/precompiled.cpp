@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -16,23 +17,6 @@ namespace {
 
 // Longer groups of characters are looked up one by one, as in the `tokenizers` library.
 constexpr size_t kLongestGroup = 5;
-
-std::string decode_base64(std::string_view text, const std::string& place) {
-  constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string out;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const size_t value = kAlphabet.find(c);
-    if (value == std::string_view::npos)
-      fail("{} must be base64, found the character 0x{:02X}", place, c & 0xFF);
-    bits = (bits << 6) | static_cast<uint32_t>(value);
-    count += 6;
-    if (count >= 8) out += static_cast<char>((bits >> (count -= 8)) & 0xFF);
-  }
-  return out;
-}
 
 uint32_t read_u32(std::string_view bytes, size_t at) {
   uint32_t value = 0;
@@ -129,9 +113,9 @@ class Precompiled : public NormalizerStep {
 
 std::unique_ptr<const NormalizerStep> make_precompiled(const Json& component, const std::string& place) {
   const std::string key = place + ".precompiled_charsmap";
-  const std::string bytes =
-      decode_base64(as_text(required(component, "precompiled_charsmap", place), key), key);
-  return std::make_unique<Precompiled>(bytes, key);
+  const std::string& text = as_text(required(component, "precompiled_charsmap", place), key);
+  if (text.find_first_of("\r\n") != std::string::npos) fail("{} must be base64 in one line", key);
+  return std::make_unique<Precompiled>(decode_base64(text, key), key);
 }
 
 }  // namespace temper::tokenizers

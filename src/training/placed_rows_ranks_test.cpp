@@ -6,6 +6,7 @@
 #include "collectives/launch.h"
 #include "data/rows/media_positions.h"
 #include "parallel/mesh_groups.h"
+#include "tests/support/ranked_model.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/tiny_model.h"
 #include "training/passes/micro_batch.h"
@@ -64,11 +65,6 @@ Seen see(const char* type, const Mesh& mesh, bool checkpoint) {
   std::mutex mutex;
   collectives::launch("threads", {.ranks = mesh.size(), .deadline = 60}, [&](Group& ranks) {
     const parallel::MeshGroups groups(ranks, mesh);
-    models::BuildOptions build;
-    build.dtype = DType::kF32;
-    build.ops = ops::all_eager();
-    build.purpose = models::Purpose::kTraining;
-    build.ranks = groups.model();
     Json config = tiny_config(type);
     config.set("head_dim", 16);
     config.set(
@@ -77,10 +73,8 @@ Seen see(const char* type, const Mesh& mesh, bool checkpoint) {
                      {"partial_rotary_factor", std::string_view(type) == "qwen3_5_text" ? 0.5 : 1.0},
                      {"mrope_section", std::string_view(type) == "qwen3_5_text" ? Json::Array{2, 1, 1}
                                                                                 : Json::Array{2, 3, 3}}});
-    const auto model = models::build_model(config, "tiny", build);
-    layers::ParameterStore& parameters = model->decoder.parameters();
-    parameters.initialize(7, 0.3);
-    parameters.enable_gradients(DType::kF32);
+    const auto model = ranked_model(groups, {.config = config, .ops = ops::all_eager(), .deviation = 0.3});
+    model->decoder.parameters().enable_gradients(DType::kF32);
     MicroBatch batch = gather({row()}, 0, 1, form_of(model->decoder));
     batch.input.positions = positions_of(batch.input.positions);
     Tape tape;
@@ -89,7 +83,7 @@ Seen see(const char* type, const Mesh& mesh, bool checkpoint) {
     const Var hidden = model->decoder.forward(tape, batch.input, {.checkpoint_layers = checkpoint});
     // Of several tensor ranks each gives a part of the gradient: here the first gives all of it.
     const Tensor slopes = some(batch.input.positions.dim(1), 3);
-    if (!build.ranks.is_first()) slopes.fill_zero();
+    if (!groups.model().is_first()) slopes.fill_zero();
     tape.backward(hidden, batch.input.cut.own_of(slopes));
     // Of ranks that divide the tokens each has a part of the gradient.
     const bool parts = mesh.sequence || mesh.tensor == 1;

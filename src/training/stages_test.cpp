@@ -10,9 +10,9 @@
 #include "collectives/local/local.h"
 #include "models/adapter.h"
 #include "parallel/mesh_groups.h"
-#include "parallel/model_parts.h"
 #include "parallel/replicas.h"
 #include "tests/support/packed_rows.h"
+#include "tests/support/ranked_model.h"
 #include "tests/support/tiny_model.h"
 #include "training/adapter_trainer.h"
 #include "training/objectives/gather_rows.h"
@@ -67,14 +67,7 @@ struct Course {
 struct Run {
   Run(Case given, const parallel::MeshGroups& groups) : update(groups.update()) {
     if (given.chunks > 1) given.options.pipeline = parallel::ScheduleKind::kInterleaved;
-    const Json config = config_of(given);
-    models::BuildOptions build;
-    build.dtype = DType::kF32;
-    build.ops = ops::OpsConfig{};
-    build.purpose = models::Purpose::kTraining;
-    build.ranks = parallel::with_parts(groups.model(), models::configure(config, "tiny"), given.chunks);
-    model = models::build_model(config, "tiny", build);
-    model->decoder.parameters().initialize(7, 0.05);
+    model = ranked_model(groups, {.config = config_of(given), .chunks = given.chunks, .deviation = 0.05});
     optimizers::AdamWOptions damped;
     damped.eps = 1e-2;
     if (given.adapters) {

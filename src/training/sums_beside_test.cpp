@@ -7,8 +7,8 @@
 #include "base/tracing/trace.h"
 #include "collectives/launch.h"
 #include "parallel/mesh_groups.h"
-#include "parallel/model_parts.h"
 #include "tests/support/packed_rows.h"
+#include "tests/support/ranked_model.h"
 #include "tests/support/tiny_model.h"
 #include "training/trainer.h"
 
@@ -80,13 +80,7 @@ std::vector<Counts> sums_of_stages(const TrainerOptions& options, bool tied, int
     config.set("num_hidden_layers", 4);
     config.set("tie_word_embeddings", tied);
     const parallel::MeshGroups groups(ranks, {.replicate = 2});
-    models::BuildOptions build;
-    build.dtype = DType::kF32;
-    build.ops = ops::OpsConfig{};
-    build.purpose = models::Purpose::kTraining;
-    build.ranks = parallel::with_parts(groups.model(), models::configure(config, "tiny"), chunks);
-    const auto model = models::build_model(config, "tiny", build);
-    model->decoder.parameters().initialize(7, 0.05);
+    const auto model = ranked_model(groups, {.config = config, .chunks = chunks, .deviation = 0.05});
     optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {}, groups.sharing());
     Trainer trainer(model->decoder, optimizer, options, nullptr, groups.update());
     const auto own = static_cast<uint32_t>(groups.update().rows.rank());

@@ -5,6 +5,7 @@
 
 #include "collectives/launch.h"
 #include "parallel/mesh_groups.h"
+#include "tests/support/ranked_model.h"
 #include "tests/support/tiny_model.h"
 #include "training/passes/micro_batch.h"
 
@@ -45,15 +46,9 @@ Seen see(const char* type, const data::PackedRow& row, const Mesh& mesh) {
   std::mutex mutex;
   collectives::launch("threads", {.ranks = mesh.size(), .deadline = 60}, [&](Group& ranks) {
     const parallel::MeshGroups groups(ranks, mesh);
-    models::BuildOptions build;
-    build.dtype = DType::kF32;
-    build.ops = ops::all_eager();
-    build.purpose = models::Purpose::kTraining;
-    build.ranks = groups.model();
-    Json config = tiny_config(type);
-    const auto model = models::build_model(config, "tiny", build);
+    const auto model =
+        ranked_model(groups, {.config = tiny_config(type), .ops = ops::all_eager(), .deviation = 0.3});
     layers::ParameterStore& parameters = model->decoder.parameters();
-    parameters.initialize(7, 0.3);
     parameters.enable_gradients(DType::kF32);
     const training::MicroBatch batch = training::gather({row}, 0, 1, training::form_of(model->decoder));
     Tape tape;

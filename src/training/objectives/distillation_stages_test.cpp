@@ -9,8 +9,8 @@
 #include "collectives/local/local.h"
 #include "models/adapter.h"
 #include "parallel/mesh_groups.h"
-#include "parallel/model_parts.h"
 #include "tests/support/packed_rows.h"
+#include "tests/support/ranked_model.h"
 #include "tests/support/tiny_model.h"
 #include "training/adapter_trainer.h"
 #include "training/objectives/distillation.h"
@@ -39,16 +39,9 @@ struct DistilledCourse {
 
 std::unique_ptr<models::Model> staged_model(const parallel::MeshGroups& groups, int chunks, const char* type,
                                             uint64_t seed, double deviation) {
-  Json json = tiny_config(type);
-  json.set("num_hidden_layers", 4);
-  models::BuildOptions build;
-  build.dtype = DType::kF32;
-  build.ops = ops::OpsConfig{};
-  build.purpose = models::Purpose::kTraining;
-  build.ranks = parallel::with_parts(groups.model(), models::configure(json, "tiny"), chunks);
-  auto model = models::build_model(json, "tiny", build);
-  model->decoder.parameters().initialize(seed, deviation);
-  return model;
+  Json config = tiny_config(type);
+  config.set("num_hidden_layers", 4);
+  return ranked_model(groups, {.config = config, .chunks = chunks, .seed = seed, .deviation = deviation});
 }
 
 DistilledCourse distilled(Group& all, const Mesh& mesh, int chunks, const StagedDistillation& of) {

@@ -8,8 +8,8 @@
 #include "collectives/local/local.h"
 #include "losses/policy_presets.h"
 #include "parallel/mesh_groups.h"
-#include "parallel/model_parts.h"
 #include "tests/support/answer_rows.h"
+#include "tests/support/ranked_model.h"
 #include "tests/support/tiny_model.h"
 #include "training/objectives/gather_rows.h"
 #include "training/objectives/policy.h"
@@ -33,19 +33,9 @@ struct PolicyCourse {
 
 std::unique_ptr<models::Model> stage_of(const parallel::MeshGroups& groups, int chunks, const char* type,
                                         bool gives_values) {
-  Json json = tiny_config(type);
-  json.set("num_hidden_layers", 4);
-  layers::DecoderConfig architecture = models::configure(json, "tiny");
-  architecture.gives_values = gives_values;
-  models::BuildOptions build;
-  build.dtype = DType::kF32;
-  build.ops = ops::OpsConfig{};
-  build.purpose = models::Purpose::kTraining;
-  build.gives_values = gives_values;
-  build.ranks = parallel::with_parts(groups.model(), architecture, chunks);
-  auto model = models::build_model(json, "tiny", build);
-  model->decoder.parameters().initialize(7, 0.1);
-  return model;
+  Json config = tiny_config(type);
+  config.set("num_hidden_layers", 4);
+  return ranked_model(groups, {.config = config, .chunks = chunks, .gives_values = gives_values});
 }
 
 // Of all ranks; what rollouts and a reference say of the tokens is made up.

@@ -5,7 +5,7 @@
 #include "collectives/launch.h"
 #include "collectives/local/local.h"
 #include "parallel/mesh_groups.h"
-#include "parallel/model_parts.h"
+#include "tests/support/ranked_model.h"
 #include "training/objectives/gather_rows.h"
 #include "training/objectives/preference_test_support.h"
 
@@ -24,20 +24,10 @@ struct Course {
 };
 
 std::unique_ptr<models::Model> part_of_model(const parallel::MeshGroups& groups, int chunks) {
-  const Json config = [] {
-    Json json = tiny_config("qwen3");
-    json.set("num_hidden_layers", 4);
-    json.set("tie_word_embeddings", true);
-    return json;
-  }();
-  models::BuildOptions build;
-  build.dtype = DType::kF32;
-  build.ops = ops::OpsConfig{};
-  build.purpose = models::Purpose::kTraining;
-  build.ranks = parallel::with_parts(groups.model(), models::configure(config, "tiny"), chunks);
-  auto model = models::build_model(config, "tiny", build);
-  model->decoder.parameters().initialize(7, 0.1);
-  return model;
+  Json config = tiny_config("qwen3");
+  config.set("num_hidden_layers", 4);
+  config.set("tie_word_embeddings", true);
+  return ranked_model(groups, {.config = config, .chunks = chunks});
 }
 
 Course learn(Group& all, const Mesh& mesh, int chunks, const PreferenceLoss& loss) {

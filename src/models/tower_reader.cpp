@@ -16,12 +16,24 @@ using towers::TowerSizes;
 
 constexpr int64_t kMost = int64_t{1} << 20;  // of any size
 
-// The keys that all of them have, with transformers' defaults.
+// The keys that all Qwen towers have, with transformers' defaults.
 void read_patches(ConfigReader& reader, TowerSizes& sizes) {
   const int64_t old_spelling = reader.positive("in_chans", 3, kMost);
   sizes.channels = reader.positive("in_channels", old_spelling, kMost);
   sizes.frames = reader.positive("temporal_patch_size", 2, kMost);
   sizes.merge = reader.positive("spatial_merge_size", 2, kMost);
+  sizes.depth = reader.positive("depth", sizes.depth, kMost);
+  sizes.heads = reader.positive("num_heads", 16, kMost);
+  sizes.patch = reader.positive("patch_size", sizes.patch, kMost);
+}
+
+// `otherwise`: the sizes that the file does not say. Qwen2-VL spells them otherwise.
+TowerSizes read_sizes(ConfigReader& reader, TowerSizes otherwise) {
+  otherwise.width = reader.positive("hidden_size", otherwise.width, kMost);
+  otherwise.inner = reader.positive("intermediate_size", otherwise.inner, kMost);
+  otherwise.text_width = reader.positive("out_hidden_size", 3584, kMost);
+  read_patches(reader, otherwise);
+  return otherwise;
 }
 
 std::vector<int64_t> read_blocks(ConfigReader& reader, const char* key, std::vector<int64_t> otherwise) {
@@ -33,27 +45,17 @@ std::vector<int64_t> read_blocks(ConfigReader& reader, const char* key, std::vec
 }
 
 std::shared_ptr<const layers::Tower> read_qwen2(ConfigReader& reader) {
-  TowerSizes sizes;
-  sizes.depth = reader.positive("depth", 32, kMost);
+  TowerSizes sizes{.depth = 32, .patch = 14};
   sizes.width = reader.positive("embed_dim", 1280, kMost);
-  sizes.heads = reader.positive("num_heads", 16, kMost);
   sizes.inner = static_cast<int64_t>(static_cast<double>(sizes.width) * reader.number("mlp_ratio", 4));
   sizes.text_width = reader.positive("hidden_size", 3584, kMost);
-  sizes.patch = reader.positive("patch_size", 14, kMost);
   read_patches(reader, sizes);
   expect_activation(reader, "hidden_act", {"quick_gelu"});
   return towers::qwen2_vl(sizes);
 }
 
 std::shared_ptr<const layers::Tower> read_qwen2_5(ConfigReader& reader) {
-  TowerSizes sizes;
-  sizes.depth = reader.positive("depth", 32, kMost);
-  sizes.width = reader.positive("hidden_size", 3584, kMost);
-  sizes.heads = reader.positive("num_heads", 16, kMost);
-  sizes.inner = reader.positive("intermediate_size", 3420, kMost);
-  sizes.text_width = reader.positive("out_hidden_size", 3584, kMost);
-  sizes.patch = reader.positive("patch_size", 14, kMost);
-  read_patches(reader, sizes);
+  const TowerSizes sizes = read_sizes(reader, {.depth = 32, .width = 3584, .inner = 3420, .patch = 14});
   expect_activation(reader, "hidden_act", {"silu", "swish"});
   const int64_t pixels = reader.positive("window_size", 112, kMost);
   return towers::qwen2_5_vl(sizes, pixels / sizes.merge / sizes.patch,
@@ -62,14 +64,7 @@ std::shared_ptr<const layers::Tower> read_qwen2_5(ConfigReader& reader) {
 
 // `deepstack`: the blocks where the file does not say.
 std::shared_ptr<const layers::Tower> read_qwen3(ConfigReader& reader, const std::vector<int64_t>& deepstack) {
-  TowerSizes sizes;
-  sizes.depth = reader.positive("depth", 27, kMost);
-  sizes.width = reader.positive("hidden_size", 1152, kMost);
-  sizes.heads = reader.positive("num_heads", 16, kMost);
-  sizes.inner = reader.positive("intermediate_size", 4304, kMost);
-  sizes.text_width = reader.positive("out_hidden_size", 3584, kMost);
-  sizes.patch = reader.positive("patch_size", 16, kMost);
-  read_patches(reader, sizes);
+  const TowerSizes sizes = read_sizes(reader, {.depth = 27, .width = 1152, .inner = 4304, .patch = 16});
   expect_activation(reader, "hidden_act", {"gelu_pytorch_tanh"});
   return towers::qwen3_vl(sizes, reader.positive("num_position_embeddings", 2304, kMost),
                           read_blocks(reader, "deepstack_visual_indexes", deepstack));

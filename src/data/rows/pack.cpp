@@ -17,6 +17,12 @@ int64_t PackedRow::num_targets() const {
   return size() - std::count(targets.begin(), targets.end(), kIgnore);
 }
 
+int64_t num_targets(std::span<const PackedRow> rows) {
+  int64_t count = 0;
+  for (const PackedRow& row : rows) count += row.num_targets();
+  return count;
+}
+
 int64_t num_tokens(std::span<const Document> documents) {
   return std::accumulate(documents.begin(), documents.end(), int64_t{0},
                          [](int64_t sum, const Document& document) { return sum + document.example.size(); });

@@ -41,6 +41,7 @@ struct Document {
 using DocumentGroup = std::vector<Document>;
 
 int64_t num_tokens(std::span<const Document> documents);
+int64_t num_targets(std::span<const PackedRow> rows);
 PackedRow pack(std::span<const Document> documents);
 
 enum class Packing {

@@ -80,8 +80,7 @@ class AnyTokens : public training::KnownTokens {
  public:
   explicit AnyTokens(int64_t top_k) : top_k_(top_k) {}
   losses::TopTokens of(std::span<const data::PackedRow> rows) const override {
-    int64_t tokens = 0;
-    for (const data::PackedRow& row : rows) tokens += row.num_targets();
+    const int64_t tokens = data::num_targets(rows);
     const losses::TopTokens all{Tensor::empty({tokens, top_k_}, DType::kI32, MemoryTag::kData),
                                 Tensor::zeros({tokens, top_k_}, DType::kF32),
                                 Tensor::zeros({tokens, 1}, DType::kF32)};

@@ -57,12 +57,12 @@ Json rows_of(const ObjectiveInputs& inputs) {
 
 template <class T>
 Tensor gathered(const layers::Decoder& teacher, collectives::Group& parts, const std::vector<T>& own,
-                int64_t width, DType dtype) {
+                int64_t tokens, int64_t width, DType dtype) {
   std::vector<T> all;
   for (const std::vector<T>& one : parts.gather("a teacher's largest logits", std::span<const T>(own)))
     all.insert(all.end(), one.begin(), one.end());
-  all = training::of_last_stage(teacher, "a teacher's largest logits", std::move(all));
-  const Tensor tensor = Tensor::empty({std::ssize(all) / width, width}, dtype, MemoryTag::kData);
+  all = training::of_last_stage(teacher, "a teacher's largest logits", std::move(all), tokens * width);
+  const Tensor tensor = Tensor::empty({tokens, width}, dtype, MemoryTag::kData);
   tensor.copy_from_host(all.data(), std::ssize(all) * int64_t{sizeof(T)});
   return tensor;
 }
@@ -84,9 +84,10 @@ losses::TopTokens tokens_of(const ObjectiveInputs& inputs, const layers::Decoder
                               append(logits, some.logits.values<float>());
                               append(rest, some.rest.values<float>());
                             });
-  return {gathered(teacher, parts, ids, keys.top_k, DType::kI32),
-          gathered(teacher, parts, logits, keys.top_k, DType::kF32),
-          gathered(teacher, parts, rest, 1, DType::kF32)};
+  const int64_t tokens = data::num_targets(rows);
+  return {gathered(teacher, parts, ids, tokens, keys.top_k, DType::kI32),
+          gathered(teacher, parts, logits, tokens, keys.top_k, DType::kF32),
+          gathered(teacher, parts, rest, tokens, 1, DType::kF32)};
 }
 
 void compute(const ObjectiveInputs& inputs, const layers::Decoder& teacher) {
@@ -193,8 +194,7 @@ void StoredLogits::check_rows(const ObjectiveInputs& inputs) const {
 }
 
 losses::TopTokens StoredLogits::of(std::span<const data::PackedRow> rows) const {
-  int64_t tokens = 0;
-  for (const data::PackedRow& row : rows) tokens += row.num_targets();
+  const int64_t tokens = data::num_targets(rows);
   const losses::TopTokens all{Tensor::empty({tokens, top_k_}, DType::kI32, MemoryTag::kData),
                               Tensor::empty({tokens, top_k_}, DType::kF32, MemoryTag::kData),
                               Tensor::empty({tokens, 1}, DType::kF32, MemoryTag::kData)};

@@ -30,9 +30,7 @@ class Distill::Step : public StepLoss {
  public:
   Step(const Distill& objective, const std::vector<data::PackedRow>& rows, collectives::Group& ranks)
       : objective_(objective), rows_(rows) {
-    int64_t targets = 0;
-    for (const data::PackedRow& row : rows) targets += row.num_targets();
-    targets = ranks.sum("target tokens of the distillation", targets);
+    const int64_t targets = ranks.sum("target tokens of the distillation", data::num_targets(rows));
     scale_ = targets == 0 ? 0 : 1 / static_cast<double>(targets);
   }
 

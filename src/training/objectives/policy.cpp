@@ -191,8 +191,7 @@ std::vector<float> target_log_probs(const layers::Decoder& model, const layers::
           all.insert(all.end(), found.begin(), found.end());
         }
       });
-  all.resize(static_cast<size_t>(count_sampled_tokens(rows)));  // of stages that do not end in the head
-  return of_last_stage(model, "log-probabilities of sampled tokens", std::move(all));
+  return of_last_stage(model, "log-probabilities of sampled tokens", std::move(all), data::num_targets(rows));
 }
 
 }  // namespace temper::training

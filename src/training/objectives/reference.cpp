@@ -51,8 +51,8 @@ std::vector<AnswerLogp> answer_logps(const layers::Decoder& model, const layers:
                   for (const AnswerLogp& answer : answer_logps(nll, batch.targets, batch.documents))
                     answers.push_back(answer);
                 });
-  answers.resize(count_answers(rows));  // of stages that do not end in the head
-  return of_last_stage(model, "log-probabilities of answers", std::move(answers));
+  return of_last_stage(model, "log-probabilities of answers", std::move(answers),
+                       static_cast<int64_t>(count_answers(rows)));
 }
 
 std::vector<double> ModelReference::logps(const std::vector<data::PackedRow>& rows) const {

@@ -57,10 +57,4 @@ int64_t count_sampled(const std::vector<data::PackedRow>& rows) {
   return std::ssize(find_sampled(all.targets, all.documents).lengths);
 }
 
-int64_t count_sampled_tokens(const std::vector<data::PackedRow>& rows) {
-  int64_t count = 0;
-  for (const data::PackedRow& row : rows) count += row.num_targets();
-  return count;
-}
-
 }  // namespace temper::training

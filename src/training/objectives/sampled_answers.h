@@ -27,7 +27,4 @@ data::TokenColumns sampled_tokens(const std::vector<data::PackedRow>& rows);
 // Answers that have a target.
 int64_t count_sampled(const std::vector<data::PackedRow>& rows);
 
-// Targets of the rows.
-int64_t count_sampled_tokens(const std::vector<data::PackedRow>& rows);
-
 }  // namespace temper::training

@@ -99,10 +99,8 @@ TokenValues token_values(const layers::Decoder& model, const layers::Adapter* ad
           for (int32_t& position : positions) ++position;
         }
       });
-  for (std::vector<float>* const values : {&all.before, &all.behind}) {
-    values->resize(static_cast<size_t>(count_sampled_tokens(rows)));  // of stages that do not end in the head
-    *values = of_last_stage(model, "values of tokens", std::move(*values));
-  }
+  for (std::vector<float>* const values : {&all.before, &all.behind})
+    *values = of_last_stage(model, "values of tokens", std::move(*values), data::num_targets(rows));
   return all;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace temper::training {
 
 Tensor all_tokens(const layers::Decoder& model, const layers::TokenCut& cut, const Tensor& own) {
@@ -27,8 +29,11 @@ std::vector<float> DividedTokens::gather(std::span<const float> own) const {
   std::vector<float> all(tokens_.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::vector<size_t> index = index_of(static_cast<int>(rank));
+    const size_t count = std::min(index.size(), ranks[rank].size());
     // In a plan the others give as many numbers as this rank, which are not theirs.
-    for (size_t i = 0; i < std::min(index.size(), ranks[rank].size()); ++i) all[index[i]] = ranks[rank][i];
+    invariant(only_counts(model_.device()) || ranks[rank].size() == index.size(),
+              "a context rank gives a number for each of its tokens");
+    for (size_t i = 0; i < count; ++i) all[index[i]] = ranks[rank][i];
   }
   return all;
 }

@@ -11,11 +11,15 @@ namespace temper::training {
 // rank of the model: on all of them. The same where one rank has all tokens.
 Tensor all_tokens(const layers::Decoder& model, const layers::TokenCut& cut, const Tensor& own);
 
-// What the last stage of a pipeline knows of a pass or of several, on all stages, which call it with as many
-// values: those of the others mean nothing. The same where there is one stage.
+// What the last stage of a pipeline knows of a pass or of several: `count` values, on all stages, which call
+// it. What the others bring means nothing. The same where there is one stage.
 template <class T>
-std::vector<T> of_last_stage(const layers::Decoder& model, std::string_view name, std::vector<T> own) {
+std::vector<T> of_last_stage(const layers::Decoder& model, std::string_view name, std::vector<T> own,
+                             int64_t count) {
   const layers::ModelStages& stages = model.ranks().stages;
+  if (stages.has_last())
+    invariant(std::ssize(own) == count, fmt::format("{} {}, expected {}", own.size(), name, count));
+  own.resize(static_cast<size_t>(count));  // plans read as many from each stage
   if (stages.count() == 1) return own;
   return stages.ranks->gather(name, std::span<const T>(own)).back();
 }

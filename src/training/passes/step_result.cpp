@@ -32,19 +32,13 @@ int64_t count_tokens(const std::vector<data::PackedRow>& rows) {
   return count;
 }
 
-int64_t count_targets(const std::vector<data::PackedRow>& rows) {
-  int64_t count = 0;
-  for (const data::PackedRow& row : rows) count += row.num_targets();
-  return count;
-}
-
 }  // namespace
 
 PendingStep::PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources,
                          const parallel::UpdateRanks& ranks)
     : ranks_(ranks) {
   update_tokens_ = count_tokens(rows);
-  std::array counts{count_targets(rows), update_tokens_};
+  std::array counts{data::num_targets(rows), update_tokens_};
   ranks.rows.sum("tokens of the update", std::span<int64_t>(counts));
   known_.target_tokens = counts[0];
   if (num_sources > 1) known_.sources.resize(num_sources);
@@ -269,7 +263,7 @@ EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter
                              own_documents(batch.documents, batch.targets, batch.input.cut));
                 });
   sum = ranks.results.sum("losses of the evaluation", sum);
-  result.target_tokens = ranks.rows.sum("target tokens of the evaluation", count_targets(rows));
+  result.target_tokens = ranks.rows.sum("target tokens of the evaluation", data::num_targets(rows));
   sum_over(ranks.results, result.sources);
   result.loss = result.target_tokens == 0 ? 0 : sum / static_cast<double>(result.target_tokens);
   return result;

@@ -42,9 +42,8 @@ int context_heads_of(const ParallelConfig& config, int context) {
         "leave it out");
   if (config.context_method == ContextMethod::kHeads || config.context_method == ContextMethod::kKeys)
     fail(
-        "[parallel.context_heads] is {}, but parallel.context_method is {}, which says it already; leave one "
-        "of "
-        "them out",
+        "[parallel.context_heads] is {}, but parallel.context_method is {}, which says it already; leave "
+        "one of them out",
         heads, name_of(config.context_method));
   if (context % heads != 0)
     fail("[parallel.context_heads] is {}, but parallel.context is {}, which it does not divide; set it to {}",

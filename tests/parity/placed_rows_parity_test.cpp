@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "base/files.h"
 #include "data/rows/media_positions.h"
 #include "primitives/primitives.h"
-#include "tests/parity/golden_case.h"
+#include "tests/parity/picture_case.h"
 #include "tests/support/relative_error.h"
 
 namespace temper::parity {
@@ -17,19 +16,12 @@ namespace {
 constexpr std::array kRules{"v5_17", "qwen", "v4_57", "v5_24"};
 constexpr size_t kRows = 4;
 
-class PlacedRowsParity : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+class PlacedRowsParity : public PictureCase {
  protected:
-  std::string family() const { return std::get<0>(GetParam()); }
-  std::string folder() const { return std::string(TEMPER_SOURCE_DIR "/tests/goldens/pictures/") + family(); }
-  std::unique_ptr<models::Model> load() const {
-    models::BuildOptions options;
-    options.dtype = DType::kF32;
-    if (std::get<1>(GetParam()) == "eager") options.ops = ops::OpsConfig{.fallback = "eager"};
-    return models::load_model(folder(), options);
-  }
-  bool has(const std::string& name) const { return golden_.find(name) != nullptr; }
-  static std::string row(size_t i, const std::string& what) { return fmt::format("row.{}.{}", i, what); }
-  std::vector<int32_t> of_row(size_t i, const char* what) const { return ints(golden_.tensor(row(i, what))); }
+  PlacedRowsParity()
+      : PictureCase(TEMPER_SOURCE_DIR "/tests/goldens/placed_rows/" + std::get<0>(GetParam()) +
+                    ".safetensors") {}
+
   // What a rule gives, or 5.17's where the file has no other.
   Tensor by_rule(size_t i, const std::string& what, const std::string& rule) const {
     const std::string own = row(i, what) + "." + rule;
@@ -100,9 +92,6 @@ class PlacedRowsParity : public testing::TestWithParam<std::tuple<std::string, s
       input.placed.after_layers.push_back(placed(tape, rows, fmt::format("after.{}", k)));
     return input;
   }
-
-  checkpoints::SafetensorsFile golden_{TEMPER_SOURCE_DIR "/tests/goldens/placed_rows/" + family() +
-                                       ".safetensors"};
 };
 
 TEST_P(PlacedRowsParity, Positions) {

@@ -6,35 +6,22 @@
 #include <cstring>
 #include <set>
 
-#include "base/files.h"
 #include "base/parts/registry.h"
 #include "layers/glue.h"
 #include "rollout/engine.h"
-#include "tests/parity/golden_case.h"
+#include "tests/parity/picture_case.h"
 #include "tests/support/relative_error.h"
 #include "training/trainer.h"
 
 namespace temper::parity {
 namespace {
 
-std::string folder_of(const std::string& name) {
-  return std::string(TEMPER_SOURCE_DIR "/tests/goldens/pictures/") + name;
-}
+std::vector<std::string> picture_cases() { return list_directory(picture_folder("")); }
 
-std::vector<std::string> picture_cases() { return list_directory(folder_of("")); }
-
-class TextOfPictures : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+class TextOfPictures : public PictureCase {
  protected:
-  std::string folder() const { return folder_of(std::get<0>(GetParam())); }
-  std::unique_ptr<models::Model> load() const {
-    models::BuildOptions options;
-    options.dtype = DType::kF32;
-    if (std::get<1>(GetParam()) == "eager") options.ops = ops::OpsConfig{.fallback = "eager"};
-    return models::load_model(folder(), options);
-  }
-  bool has(const std::string& name) const { return golden_.find(name) != nullptr; }
-  static std::string row(size_t i, const char* what) { return fmt::format("row.{}.{}", i, what); }
-  std::vector<int32_t> of_row(size_t i, const char* what) const { return ints(golden_.tensor(row(i, what))); }
+  TextOfPictures() : PictureCase(join_path(picture_folder(std::get<0>(GetParam())), "golden.safetensors")) {}
+
   size_t num_rows() const {
     size_t count = 0;
     while (has(row(count, "input_ids"))) ++count;
@@ -57,8 +44,6 @@ class TextOfPictures : public testing::TestWithParam<std::tuple<std::string, std
       if (key == "train") return Json::parse(text, "golden.safetensors");
     return {};
   }
-
-  checkpoints::SafetensorsFile golden_{join_path(folder(), "golden.safetensors")};
 };
 
 TEST_P(TextOfPictures, Logits) {
@@ -174,10 +159,10 @@ TEST(TextOfPicturesCases, EveryFamilyThatReadsPicturesHasOne) {
   std::set<std::string> families, updated;
   for (const std::string& name : picture_cases()) {
     const std::string family =
-        Json::parse_file(join_path(folder_of(name), "config.json")).at("model_type").as_string();
+        Json::parse_file(join_path(picture_folder(name), "config.json")).at("model_type").as_string();
     EXPECT_TRUE(name == family || name == family + "_trained") << name;
     families.insert(family);
-    const checkpoints::SafetensorsFile golden(join_path(folder_of(name), "golden.safetensors"));
+    const checkpoints::SafetensorsFile golden(join_path(picture_folder(name), "golden.safetensors"));
     for (const auto& [key, text] : golden.metadata())
       if (key == "train") updated.insert(family);
   }
